@@ -1,7 +1,7 @@
-"""COMPACT: merge a table's small files and expire its old snapshots."""
+"""COMPACT: merge a table's small files, or the days of a period, and expire its old snapshots."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -9,6 +9,9 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Catalog, Table
 from service.commits.small_files import SmallFileChecks
 from service.errors import InvalidRequest
+from service.ingest.periods.choice import DUE, PeriodChoice
+from service.ingest.periods.files import PeriodFiles, files_by_period
+from service.ingest.periods.merges import MergedPeriod, PeriodMerges
 from service.jobs.background import Background
 from service.maintenance.compact.compaction import Compactions
 from service.maintenance.compact.report import (
@@ -126,6 +129,19 @@ class Compact(BackgroundRequest):
     sort_by: list[str] | None = Field(
         default=None, min_length=1, max_length=16, description="the columns that `sort` and `zorder` sort by"
     )
+    period: str | None = Field(
+        default=None,
+        description="of a table that was made from a table file: merge all files of this month (`2024-01`) or week "
+        "(`2024-W05`), or of all periods that are `due`",
+    )
+    allow_incomplete: bool | None = Field(
+        default=None, description="with `period`: merge it although nothing was ingested for some of its dates"
+    )
+    delete_source: bool | None = Field(
+        default=None,
+        description="with `period`: delete the daily files at once, exported ones included, except those that a query "
+        "or a backup needs; default: as the table file says",
+    )
     rewrite_manifests: bool = Field(default=False, description="also merge the manifests, sorted by partition")
     expire_snapshots: bool = Field(default=True, description="expire old snapshots and delete their files")
     snapshot_retention_hours: Hours | None = Field(
@@ -149,9 +165,34 @@ class KeptSnapshot(BaseModel):
     reason: str = Field(description="what needs it: a named tag or branch, a query, or a change in progress")
 
 
+class PeriodResult(BaseModel):
+    """A period that was merged, or is merged."""
+
+    period: str = Field(description="the month or week")
+    records: int = Field(description="its rows")
+    files_before: int = Field(description="its data files before")
+    files_after: int = Field(description="its data files after; in a dry run, how many are expected")
+    output: str | None = omit_when_null("the exported file of the period, if it was written")
+    source_files_deleted: int = Field(
+        description="how many daily files were deleted: exported ones if the table exports, else data files"
+    )
+
+
+class SkippedPeriodResult(BaseModel):
+    """A period that is due and was not merged."""
+
+    period: str = Field(description="the month or week")
+    reason: str = Field(description="why it was not merged")
+    missing_dates: list[str] = Field(description="the dates for which nothing was ingested")
+
+
 class CompactResult(Result):
     compacted: bool | None = omit_when_null("whether any files were merged")
-    reason: str | None = Field(default=None, description="why not, if none were merged")
+    reason: str | None = Field(
+        default=None, description="why not, if none were merged; with `period`, also which periods were skipped"
+    )
+    periods: list[PeriodResult] | None = omit_when_null("with `period`: the periods, in order")
+    periods_skipped: list[SkippedPeriodResult] | None = omit_when_null("with `period: due`: those that were skipped")
     stats: CompactionStats | None = omit_when_null("counts before and after")
     snapshots_kept: list[KeptSnapshot] | None = omit_when_null("old snapshots that were kept, oldest first; up to 100")
     warnings: list[str] | None = omit_when_null("what failed after files were merged; the next compaction retries it")
@@ -167,18 +208,104 @@ def compact(
     background: Background,
     compactions: Compactions,
     small_files: SmallFileChecks,
+    merges: PeriodMerges,
 ) -> CompactResult:
-    """Merge a table's small files and expire its old snapshots."""
+    """Merge a table's small files, or all files of a period, and expire its old snapshots."""
+    _check_together(request)
     table = catalog.load(request.table_name)
     options = _options(request, small_files, table)
+    periods = None if request.period is None else _Periods(request, request.period, table, merges)
+    if periods is not None:
+        periods.choose()  # an impossible request is refused before it becomes a job
+
+    def run(of: Call) -> CompactResult:
+        if periods is not None:
+            return periods.merge(catalog, compactions, options, of)
+        return _result(compactions.compact(table, options, of))
+
     if not request.async_:
-        return _result(compactions.compact(table, options, call))
-
-    def work(job: Call) -> bytes:
-        return job.respond(_result(compactions.compact(table, options, job)))
-
+        return run(call)
     # With an idempotency key, a repeated request gets the same job.
-    return CompactResult(job_id=background.start("COMPACT", table, CompactionProgress(), call, work))
+    return CompactResult(
+        job_id=background.start("COMPACT", table, CompactionProgress(), call, lambda job: job.respond(run(job)))
+    )
+
+
+@dataclass(frozen=True)
+class _Periods:
+    """A request that merges periods."""
+
+    request: Compact
+    period: str
+    table: Table
+    merges: PeriodMerges
+
+    def choose(self) -> PeriodChoice:
+        allowed = bool(self.request.allow_incomplete)
+        return self.merges.choose(self.table, self.period, allow_incomplete=allowed, force=self.request.force)
+
+    def merge(
+        self, catalog: Catalog, compactions: Compactions, options: CompactionOptions, call: Call
+    ) -> CompactResult:
+        chosen = self.choose()
+        skipped = [
+            SkippedPeriodResult(period=s.period, reason=s.reason, missing_dates=[str(day) for day in s.missing])
+            for s in chosen.skipped
+        ]
+        why = "; ".join(f"{one.period} was skipped, because it is {one.reason}" for one in skipped) or None
+        if not chosen.periods:
+            return CompactResult(compacted=False, reason=why or chosen.reason, periods=[], periods_skipped=skipped)
+        deletes = self.merges.deletes_source(self.table, self.request.delete_source)
+        if deletes and self.request.expire_snapshots and self.request.snapshot_retention_hours is None:
+            options = replace(options, snapshot_retention_hours=0)
+        before = catalog.load(self.table.name)
+        outcome = compactions.compact(self.table, replace(options, periods=chosen.periods, force=True), call)
+        if outcome.plan is not None:
+            merged, warnings = _planned(before, chosen.periods, outcome.plan), list[str]()
+        else:
+            after = catalog.load(self.table.name)
+            merged, warnings = self.merges.finish(before, after, chosen.periods, delete_source=deletes)
+        if self.period == DUE:  # most of them were merged earlier
+            merged = [one for one in merged if one.has_changed]
+        result = _result(outcome)
+        return result.model_copy(
+            update={
+                "reason": "; ".join(filter(None, (result.reason, why))) or None,
+                "periods": [PeriodResult(**asdict(one)) for one in merged],
+                "periods_skipped": skipped or None,
+                "warnings": [*(result.warnings or ()), *warnings] or None,
+            }
+        )
+
+
+def _planned(table: Table, periods: Sequence[str], plan: Sequence[CompactionGroup]) -> list[MergedPeriod]:
+    """What a dry run shows of each period."""
+    found = files_by_period(table)
+    planned = []
+    for period in periods:
+        has, fewer = found.get(period, PeriodFiles()), 0
+        for group in plan:
+            fewer += group.files - group.expected_files if group.partition == period else 0
+        planned.append(MergedPeriod(period, has.records, has.count, has.count - fewer))
+    return planned
+
+
+def _check_together(request: Compact) -> None:
+    given = request.model_fields_set
+    if request.period is None:
+        for name in ("allow_incomplete", "delete_source"):
+            if getattr(request, name) is not None:
+                raise InvalidRequest.at(name, "it has no meaning without period; send a period, or leave it out")
+        return
+    for name in ("partition_filter", "max_file_size_mb", "min_files", "max_files"):
+        if getattr(request, name) is not None:
+            raise InvalidRequest.at(name, "period merges all files of a period; send either, not both")
+    if request.delete_source and ("snapshot_retention_hours" in given or not request.expire_snapshots):
+        name = "expire_snapshots" if not request.expire_snapshots else "snapshot_retention_hours"
+        raise InvalidRequest.at(
+            name,
+            "it contradicts delete_source: true, which expires the snapshots that need the daily files; leave it out",
+        )
 
 
 def _options(request: Compact, small_files: SmallFileChecks, table: Table) -> CompactionOptions:

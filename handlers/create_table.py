@@ -6,6 +6,8 @@ from pydantic import Field
 
 from service.commits.commit import Commits
 from service.errors import InvalidRequest, TableExists
+from service.ingest.changes.trigger import Triggers
+from service.ingest.exports.exports import Exports
 from service.ingest.history import IngestHistory
 from service.ingest.sources.roots import Roots
 from service.ingest.tables import ingestion_layout, ingestion_properties
@@ -92,6 +94,8 @@ def create_table(
     life: TableLifecycle,
     roots: Roots,
     history: IngestHistory,
+    exports: Exports,
+    triggers: Triggers,
 ) -> CreateTableResult:
     """Create an empty table: with a schema, a partitioning and properties, or from a table file."""
     properties = to_iceberg(request.properties, settings)
@@ -100,6 +104,7 @@ def create_table(
         schema, partition = _given(request)
     else:
         _refuse_given(request)
+        exports.check(table_file)
         dataset = request.dataset_or(table_file.ingestion.dataset_config, roots)
         schema, partition = ingestion_layout(dataset)
         properties |= ingestion_properties(table_file, dataset)
@@ -114,6 +119,7 @@ def create_table(
         return CreateTableResult(table_created=False, table_existed=True)
     if table_file is not None:
         history.complete(table)
+        triggers.follow(table)
     if request.properties.online is False:
         life.record_offline(table)
     return CreateTableResult(table_created=True, table_existed=False)

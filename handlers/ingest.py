@@ -113,6 +113,7 @@ class IngestResult(Result):
     run_id: str | None = omit_when_null("the id of this ingest in the log, and in the quarantine table")
     dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
     plan_token: str | None = omit_when_null("in a dry run: send it with the same request to ingest exactly this")
+    warnings: list[str] | None = omit_when_null("what failed after the commit: files that were not exported")
     job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
 
 
@@ -173,6 +174,7 @@ def result_of(table: Table, outcome: IngestOutcome) -> IngestResult:
         drift=IngestDrift(**file.drift.as_json()) if file.drift else None,
         content_hash=file.content_hash,
         bytes_read=file.bytes,
+        warnings=list(outcome.warnings) or None,
         metadata=metadata,
         **fields,
     )

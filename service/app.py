@@ -242,6 +242,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     undos = Undos(iceberg.edits, engine, commits, UndoRecords(ledger), holds)
     expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, undos.keeps)
     expiry = Expiry(expirer.by_policy)
+    schedules = _schedules(settings, catalog, ledger, jobs, metrics)
     commits.when_committed(expiry.after_commit)
     adviser = Adviser(iceberg, catalog, jobs.records, query_log, metrics)
     compactions = Compactions(
@@ -256,14 +257,14 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         *(
             jobs,
             Background(jobs, settings.limits.maintenance_threads),
-            _schedules(settings, catalog, ledger, jobs, metrics),
+            schedules,
         ),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
         *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds), undos),
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
-        *ingest_parts(settings, engine, catalog, ledger, commits, jobs),
+        *ingest_parts(settings, engine, catalog, ledger, commits, jobs, holds, schedules),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),

@@ -2,9 +2,15 @@
 
 from service.catalog.tables import Catalog
 from service.commits.commit import Commits
+from service.commits.holds import SnapshotHolds
 from service.engine.session.engine import Engine
+from service.ingest.changes.changes import TableFileChanges
+from service.ingest.changes.trigger import Triggers
+from service.ingest.exports.exports import Exports
 from service.ingest.history import IngestHistory
 from service.ingest.ingests import Ingests
+from service.ingest.periods.merges import PeriodMerges
+from service.ingest.periods.status import IngestionStatuses
 from service.ingest.publish import IngestParts
 from service.ingest.quarantine import Quarantines
 from service.ingest.sources.roots import Roots
@@ -13,25 +19,31 @@ from service.ingest.tasks.accept import DriftAcceptance
 from service.ingest.tasks.backfill import Backfills
 from service.ingest.tasks.replay import Replays
 from service.jobs.jobs import Jobs
+from service.jobs.schedules.schedules import Schedules
+from service.ledger.exports import ExportRecords
 from service.ledger.ingestions import IngestionRecords
 from service.ledger.ledger import Ledger
 from service.settings import Settings
 
 
 def ingest_parts(
-    settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger, commits: Commits, jobs: Jobs
+    settings: Settings,
+    engine: Engine,
+    catalog: Catalog,
+    ledger: Ledger,
+    commits: Commits,
+    jobs: Jobs,
+    holds: SnapshotHolds,
+    schedules: Schedules,
 ) -> tuple[object, ...]:
     spool = settings.home / "spool"
     quarantines, history = Quarantines(settings.iceberg, catalog, commits), IngestHistory(IngestionRecords(ledger))
-    ingests = Ingests(IngestParts(engine, catalog, commits, jobs, history, quarantines, spool))
-    uploads, roots = Uploads(spool, settings.limits.bulk_mb), Roots(settings.ingest.allowed_roots)
-    return (
-        roots,
-        uploads,
-        quarantines,
-        history,
-        ingests,
-        Backfills(ingests, roots),
-        DriftAcceptance(ingests.parts),
-        Replays(ingests.parts),
-    )
+    roots = Roots(settings.ingest.allowed_roots)
+    exports = Exports(settings.iceberg, catalog, holds, history, ExportRecords(ledger), roots)
+    ingests = Ingests(IngestParts(engine, catalog, commits, jobs, history, quarantines, exports, spool))
+    uploads = Uploads(spool, settings.limits.bulk_mb)
+    merges, triggers = PeriodMerges(history, exports), Triggers(schedules)
+    changes = TableFileChanges(catalog, commits, history, exports, triggers)
+    status = IngestionStatuses(settings.iceberg, jobs.records, history)
+    tasks = Backfills(ingests, roots), DriftAcceptance(ingests.parts), Replays(ingests.parts)
+    return roots, uploads, quarantines, history, exports, ingests, merges, triggers, changes, status, *tasks

@@ -86,3 +86,5 @@ class IngestOutcome:
     plan_token: str | None = None
     quarantine: Table | None = None
     """The table with rejected rows, if there were any."""
+    warnings: tuple[str, ...] = ()
+    """What failed after the commit, and can be repeated."""

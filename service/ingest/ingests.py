@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from service.catalog.tables import Table
@@ -55,7 +55,7 @@ class Ingests:
         if options.token:
             options.token.check_table(table.uuid)
         if not options.dry_run and (earlier := self.parts.commits.earlier_result(table, call)):
-            return _repeated(earlier, config)
+            return self._exported(table, _repeated(earlier, config))
         self.parts.history.complete(table)
         progress = call.progress(IngestProgress)
         progress.files_total += len(files)
@@ -63,7 +63,13 @@ class Ingests:
             if options.dry_run:
                 return IngestRun(self.parts, table, config, options, call, folder, progress).preview(files)
             with self.parts.jobs.begin(INGEST, table, progress, call) as job:
-                return IngestRun(self.parts, table, config, options, call, folder, progress, job).ingest(files)
+                done = IngestRun(self.parts, table, config, options, call, folder, progress, job).ingest(files)
+        return self._exported(table, done)
+
+    def _exported(self, table: Table, done: IngestOutcome) -> IngestOutcome:
+        """The outcome after the files of its dates were exported, if the table exports."""
+        days = [one.day for one in done.files if one.error is None]
+        return replace(done, warnings=tuple(self.parts.exports.after_ingest(table, days)))
 
 
 def _repeated(earlier: CommitResult, config: TableFile) -> IngestOutcome:

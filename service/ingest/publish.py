@@ -17,6 +17,7 @@ from service.engine.jobs.ingest.files import Rejects
 from service.engine.jobs.ingest.restate import DatedRows, Replaced, RestateTarget, replaceable, restate
 from service.engine.session.engine import Engine
 from service.ingest.day_files import FileOutcome, IngestOptions
+from service.ingest.exports.exports import Exports
 from service.ingest.history import INGEST, IngestHistory
 from service.ingest.prepare import PreparedFile
 from service.ingest.quarantine import DAY_COLUMN, Quarantines
@@ -46,6 +47,7 @@ class IngestParts:
     jobs: Jobs
     history: IngestHistory
     quarantines: Quarantines
+    exports: Exports
     spool: Path
 
 

@@ -49,6 +49,11 @@ class IngestionRecords:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
+    @property
+    def place(self) -> str:
+        """Where the ledger is: the path of its file, or its URL without the password."""
+        return self._ledger.place
+
     def add(self, table: TableName, table_uuid: str, done: Iterable[IngestionRecord]) -> None:
         """Record ingestions; those that are recorded already stay as they are."""
         place = {"tenant": table.tenant, "namespace": table.namespace, "table_name": table.table}

@@ -93,6 +93,13 @@ class Ledger:
             shared = self._engine.dialect.name == "postgresql"
             self.owners = SharedInstances(self._engine) if shared else SingleInstance()
 
+    @property
+    def place(self) -> str:
+        """The path of its file, or its URL without the password."""
+        url = self._engine.url
+        is_file = self._engine.dialect.name == "sqlite" and url.database is not None
+        return str(url.database) if is_file else url.render_as_string(hide_password=True)
+
     def begin(self, change: NewBatch, *, done: bool = False) -> None:
         """Record a change and the keys of its requests in one transaction; with `done`, as one without a snapshot that
         has ended.

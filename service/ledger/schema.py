@@ -190,6 +190,19 @@ ingestion_tables = Table(
     Column("created_ms", BigInteger, nullable=False),
 )
 
+# The files that were exported for readers without Iceberg, and the state of the table that each of them has.
+exports = Table(
+    "exports",
+    metadata,
+    Column("table_uuid", String(36), primary_key=True),
+    Column("place", String(700), primary_key=True),  # the path or URL of the file
+    Column("runs", String(64), nullable=False),  # a digest of the ids of the ingests that its rows are from
+    Column("sequence_number", BigInteger, nullable=False),  # of the snapshot that it was written from
+    Column("records", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("exported_ms", BigInteger, nullable=False),
+)
+
 # Views for people who read the ledger with other programs; docs/reference/ledger.md describes them. Times are texts in
 # UTC, as ISO 8601.
 _MOMENT = {

@@ -1,5 +1,6 @@
 """COMPACT from request to report: recorded as a job, one at a time per table, followed by the expiry of snapshots."""
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,12 +38,14 @@ from service.metrics.catalogue import CANCELLED, DONE, FAILED, NOTHING
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.failures import internal_error
+from service.model.ingest.reserved import PERIOD_FIELD
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.properties import CompactionPolicy, target_file_size_mb
 
 log = logging.getLogger("firn.maintenance")
 COMPACT = "COMPACT"
 _KEPT_DAYS = 90
+_ALL = 1 << 31
 
 
 @dataclass
@@ -234,11 +237,12 @@ class Compactions:
 
     def _merge_options(self, table: Table, policy: CompactionPolicy, options: CompactionOptions) -> MergeOptions:
         target_mb = options.target_file_size_mb or target_file_size_mb(table.properties, self.small_files.settings)
+        small = options.max_file_size_mb * MIB if options.max_file_size_mb else small_bytes(policy, target_mb)
         how = RewriteOptions(
-            small_bytes=options.max_file_size_mb * MIB if options.max_file_size_mb else small_bytes(policy, target_mb),
+            small_bytes=small if options.periods is None else target_mb * MIB - 1,
             target_bytes=target_mb * MIB,
             group_bytes=policy.group_mb * MIB,
-            filter_json=options.filter_json,
+            filter_json=_filter_of(options),
             compression=options.compression,
             strategy=options.strategy or policy.strategy,
             sort_by=policy.sort_by if options.sort_by is None else options.sort_by,
@@ -246,13 +250,15 @@ class Compactions:
         return MergeOptions(
             how,
             min_files=options.min_files or (2 if options.force else policy.min_files_to_compact),
-            max_files=options.max_files or policy.max_files_per_compaction,
+            max_files=options.max_files or (_ALL if options.periods else policy.max_files_per_compaction),
             at_once=policy.concurrent_groups,
         )
 
     def _why_not(self, work: _Work) -> str:
         if work.merged.tally.conflicts:
             return "the files to merge were changed by other writers in the meantime; try again"
+        if work.options.periods is not None:
+            return "the files of each period are merged already"
         files, min_files = matching_files(work.merged.table, work.options.filter_json), work.merge.min_files
         if work.options.filter_json is not None and not files:
             return "no data file is in a partition that partition_filter matches"
@@ -302,7 +308,10 @@ class Compactions:
             return work.small_files
         table, snapshot = work.merged.table, work.merged.snapshot
         files = list_files(table, snapshot.snapshot_id if snapshot else None).data
-        return sum(is_small(file, work.merge.how.small_bytes) for file in files)
+        # For periods every file below the target size was merged, but not each of them counts as small.
+        own = work.options.periods is None
+        small = work.merge.how.small_bytes if own else self.small_files.small_bytes(table)
+        return sum(is_small(file, small) for file in files)
 
     def _count_spark_jobs(self, work: _Work) -> int:
         try:
@@ -321,6 +330,14 @@ def _figures(stats: CompactionStats | None) -> dict[str, Any]:
     return {**figures, "seconds": stats.compaction_time_ms / 1000}
 
 
+def _filter_of(options: CompactionOptions) -> str | None:
+    """Which partitions are compacted, as an Iceberg expression in JSON; None for all."""
+    if options.periods is None:
+        return options.filter_json
+    return json.dumps({"type": "in", "term": PERIOD_FIELD.name, "values": list(options.periods)})
+
+
 def _shown(partition: str) -> str:
-    """A partition as responses name it, without reserved columns."""
-    return "/".join(part for part in partition.split("/") if not part.startswith(RESERVED_COLUMN_PREFIX))
+    """A partition as responses name it: a period without its column's name, and without other reserved columns."""
+    parts = partition.replace(f"{PERIOD_FIELD.name}=", "").split("/")
+    return "/".join(part for part in parts if not part.startswith(RESERVED_COLUMN_PREFIX))

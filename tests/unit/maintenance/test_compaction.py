@@ -37,6 +37,7 @@ from service.errors import (
     StorageUnavailable,
     TooManyRequests,
 )
+from service.ingest.periods.merges import PeriodMerges
 from service.jobs.background import Background
 from service.ledger.jobs import JobRecord
 from service.ledger.ledger import NewBatch
@@ -527,7 +528,9 @@ def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_
     def run(call: Call) -> None:
         compactions = house.compactions
         background = cast(Background, AtOnce())
-        compact.handler(request, call, house.catalog, background, compactions, compactions.small_files)
+        merges = house.parts[PeriodMerges]
+        small_files = compactions.small_files
+        compact.handler(request, call, house.catalog, background, compactions, small_files, merges)
 
     request = Compact.model_validate(
         {"operation": "COMPACT", "tenant_id": "acme", "namespace": "shop", "table": "orders", "async": True}

@@ -14,7 +14,7 @@ from tests.harness import Firn
 from tests.support.served import served
 
 READS = {
-    *("QUERY", "DIFF", "HISTORY", "DESCRIBE_TABLE", "RECOMMEND", "COMPACTION_LOG"),
+    *("QUERY", "DIFF", "HISTORY", "DESCRIBE_TABLE", "TABLE_STATUS", "RECOMMEND", "COMPACTION_LOG"),
     *(f"LIST_{things}" for things in ("TABLES", "NAMESPACES", "SCHEDULES", "JOBS", "BACKUPS", "PARTITIONS")),
 }
 SCHEDULE = {"name": "nightly", "cron": "0 2 29 2 *", "task": {"operation": "COMPACT"}}

@@ -1,0 +1,98 @@
+"""APPLY_TABLE: bring a table into line with its changed table file, all of it or nothing."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from service.commits.commit import Commits
+from service.errors import InvalidRequest
+from service.ingest.changes.changes import TableFileChanges, refuse
+from service.ingest.sources.roots import Roots
+from service.model.call import Call
+from service.operations.examples import response
+from service.operations.ingest_requests import TableFileRequest
+from service.operations.operation import Example, PreviewableRequest, Result, operation
+
+CONFIG = {"name": "orders", "description": "one file a day"}
+GIVEN = ({"operation": "CREATE_TABLE", "tenant_id": "acme", "namespace": "shop", "config": CONFIG},)
+REQUEST = {
+    "operation": "APPLY_TABLE",
+    "tenant_id": "acme",
+    "namespace": "shop",
+    "config": {**CONFIG, "compaction": {"trigger": {"delay_days": 7}}},
+}
+PLAN = {
+    "changes": [
+        {
+            "path": "compaction.trigger.delay_days",
+            "from": 0,
+            "to": 7,
+            "effect": "the schedule of compactions changes",
+        }
+    ]
+}
+EXAMPLES = (
+    Example(
+        "Apply a changed table file",
+        REQUEST,
+        response(snapshot=False, plan=PLAN, applied=True),
+        given=GIVEN,
+    ),
+    Example(
+        "See what a changed table file would change",
+        {**REQUEST, "dry_run": True},
+        response(snapshot=False, plan=PLAN, applied=False),
+        given=GIVEN,
+    ),
+)
+
+
+class ApplyTable(TableFileRequest, PreviewableRequest):
+    operation: Literal["APPLY_TABLE"]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _need_config(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("config") is None:
+            raise InvalidRequest("config is missing; send the table file", field="config")
+        return value
+
+
+class FileChange(BaseModel):
+    """A difference between the files and the table."""
+
+    path: str = Field(description="the key in the table file; below `dataset`, in the dataset file")
+    from_: Any = Field(serialization_alias="from", description="the table's value; null if it has none")
+    to: Any = Field(description="the file's value; null if it has none")
+    effect: str = Field(description="what the change does")
+
+
+class ApplyPlan(BaseModel):
+    """What is applied, or would be."""
+
+    changes: list[FileChange] = Field(description="the differences, in the order of the files")
+
+
+class ApplyTableResult(Result):
+    plan: ApplyPlan = Field(description="what was applied; in a dry run, what would be")
+    applied: bool = Field(description="whether this request changed the table")
+
+
+@operation(ApplyTable, ApplyTableResult, pool="tables", examples=EXAMPLES)
+def apply_table(
+    request: ApplyTable, call: Call, commits: Commits, changes: TableFileChanges, roots: Roots
+) -> ApplyTableResult:
+    """Compare a table file with its table, and apply all differences; if one cannot be applied, none is."""
+    config = request.table_file
+    assert config is not None
+    table = commits.table(request.table_name, call)
+    dataset = request.dataset_or(config.ingestion.dataset_config, roots)
+    found = changes.difference(table, config, dataset)
+    refuse(found)
+    plan = ApplyPlan(
+        changes=[FileChange(path=c.path, from_=c.before, to=c.after, effect=c.effect) for c in found.changes]
+    )
+    if request.dry_run or (not found.changes and changes.is_applied(table, config, dataset)):
+        return ApplyTableResult(plan=plan, applied=False)
+    changes.apply(table, config, dataset, call)
+    return ApplyTableResult(plan=plan, applied=True)

@@ -1,0 +1,119 @@
+"""EXPORT: write the files of an ingestion table for readers without Iceberg."""
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from service.catalog.tables import Catalog, Table
+from service.errors import InvalidRequest
+from service.ingest.exports.exports import ExportOutcome, ExportProgress, Exports, ExportSelection
+from service.ingest.periods.merges import ingestion_config
+from service.jobs.background import Background
+from service.model.call import Call
+from service.model.ingest.periods import parse_period
+from service.operations.examples import response
+from service.operations.ingest_requests import parse_date
+from service.operations.operation import BackgroundRequest, Example, Result, omit_when_null, operation
+
+_LISTED = 1000
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
+GIVEN: tuple[dict[str, Any], ...] = (
+    {
+        "operation": "CREATE_TABLE",
+        "tenant_id": "acme",
+        "namespace": "shop",
+        "config": {
+            "name": "orders",
+            "storage": {"type": "local", "base_path": ".firn/exports/orders", "format": "csv"},
+        },
+        "dataset": {"columns": [{"name": "order_id", "type": "BIGINT"}]},
+    },
+    {"operation": "INGEST", **ADDRESS, "source": "examples/files/orders_2024-01-31.csv", "date": "2024-01-31"}
+    | {"accept_drift": True},
+)
+FILE = {"path": "<any>", "records": "<any>", "bytes": "<any>"}
+EXAMPLES = (
+    Example(
+        "Export what is missing or out of date",
+        {"operation": "EXPORT", **ADDRESS},
+        response(snapshot=False, files=[FILE], files_written=1, files_current=0),
+        given=GIVEN,
+    ),
+    Example(
+        "See what an export would write",
+        {"operation": "EXPORT", **ADDRESS, "date": "2024-01-31", "dry_run": True},
+        response(snapshot=False, files=[{"path": "<any>"}], files_written=0, files_current=0),
+        given=GIVEN,
+    ),
+)
+
+
+class Export(BackgroundRequest):
+    operation: Literal["EXPORT"]
+    date: str | None = Field(default=None, description="only the file of this date, such as 2024-01-31")
+    from_: str | None = Field(default=None, alias="from", description="only the files of dates from this one on")
+    to: str | None = Field(default=None, description="only the files of dates up to this one")
+    period: str | None = Field(default=None, description="only the file of this month (`2024-01`) or week (`2024-W05`)")
+
+
+class ExportedFileResult(BaseModel):
+    """A file that was written; in a dry run, that would be."""
+
+    path: str = Field(description="its path or S3 URL")
+    records: int | None = omit_when_null("its rows")
+    bytes: int | None = omit_when_null("its size")
+
+
+class ExportResult(Result):
+    files: list[ExportedFileResult] | None = omit_when_null(
+        "the files that were written; in a dry run, that would be; at most 1,000"
+    )
+    files_written: int | None = omit_when_null("how many were written")
+    files_current: int | None = omit_when_null("how many other files were up to date")
+    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
+
+
+@operation(Export, ExportResult, pool="bulk", examples=EXAMPLES)
+def export(request: Export, call: Call, catalog: Catalog, exports: Exports, background: Background) -> ExportResult:
+    """Write daily files, and files of merged periods, under the table file's base_path."""
+    table = catalog.load(request.table_name)
+    selection = _selection(request, table)
+
+    def run(of: Call) -> ExportResult:
+        return _result(request, exports.run(table, selection, of, dry_run=request.dry_run))
+
+    if not request.async_:
+        return run(call)
+    return ExportResult(
+        job_id=background.start("EXPORT", table, ExportProgress(), call, lambda job: job.respond(run(job)))
+    )
+
+
+def _selection(request: Export, table: Table) -> ExportSelection:
+    config = ingestion_config(table, "table")
+    given = [name for name in ("date", "from_", "to", "period") if getattr(request, name) is not None]
+    if len(given) > 1 and given != ["from_", "to"]:
+        name = given[1].rstrip("_")
+        raise InvalidRequest.at(name, "send a date, from and to, or a period, not several of them")
+    if request.period is not None:
+        return ExportSelection(period=parse_period(request.period, config.granularity))
+    if request.date is not None:
+        day = parse_date(request.date)
+        return ExportSelection((day, day))
+    if not given:
+        return ExportSelection()
+    first = parse_date(request.from_ or "0001-01-01", "from")
+    last = parse_date(request.to or "9999-12-31", "to")
+    if last < first:
+        raise InvalidRequest.at("to", f"{last} is before from, {first}; exchange them")
+    return ExportSelection((first, last))
+
+
+def _result(request: Export, outcome: ExportOutcome) -> ExportResult:
+    shown = [asdict(one) if not request.dry_run else {"path": one.path} for one in outcome.written[:_LISTED]]
+    return ExportResult(
+        files=[ExportedFileResult(**one) for one in shown],
+        files_written=0 if request.dry_run else len(outcome.written),
+        files_current=outcome.current,
+    )

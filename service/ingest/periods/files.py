@@ -1,0 +1,58 @@
+"""The data files of an ingestion table, by period: from metadata alone."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from service.catalog.files.data_files import DataFile, list_files
+from service.catalog.tables import Table
+
+
+@dataclass(frozen=True)
+class PeriodFiles:
+    """The data files of one period."""
+
+    paths: tuple[str, ...] = ()
+    records: int = 0
+    bytes: int = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.paths)
+
+    def is_merged(self, days: int, target_bytes: int) -> bool:
+        """Whether the files of so many days are as few as the target size allows."""
+        return 0 < self.count <= fewest(self.bytes, target_bytes) and self.count < days
+
+
+def fewest(size: int, target_bytes: int) -> int:
+    """How many files of the target size hold so many bytes."""
+    return max(1, -(-size // target_bytes))
+
+
+def files_by_period(table: Table, snapshot_id: int | None = None) -> Mapping[str, PeriodFiles]:
+    """The files of each period of the current (or the given) snapshot, in order of the periods."""
+    found: dict[str, list[DataFile]] = defaultdict(list)
+    for file in list_files(table, snapshot_id).data:
+        found[str(file.group[1])].append(file)  # after the number of the partitioning
+    return {
+        period: PeriodFiles(
+            tuple(file.path for file in files),
+            sum(file.rows - file.deleted for file in files),
+            sum(file.bytes for file in files),
+        )
+        for period, files in sorted(found.items())
+    }
+
+
+def deleted_files(before: Table, after: Table, period: str) -> int:
+    """How many of the files that a merge of a period replaced are in no snapshot any more. If the period was merged
+    earlier, those of all its snapshots count."""
+    now, then = files_by_period(after).get(period, PeriodFiles()), files_by_period(before).get(period, PeriodFiles())
+    gone = set(then.paths)
+    if then.paths == now.paths:
+        for snapshot in before.snapshots():
+            gone |= set(files_by_period(before, snapshot.snapshot_id).get(period, PeriodFiles()).paths)
+    for snapshot in after.snapshots():
+        gone -= {file.path for file in list_files(after, snapshot.snapshot_id).data}
+    return len(gone)
