@@ -76,4 +76,4 @@ def _state(response: Response) -> dict[str, Any]:
         return {"state": "failed", "error": response["error"]}
     if response.get("unchanged"):
         return {"state": "unchanged"}
-    return {"state": "ingested", **{k: v for k, v in response.items() if k.startswith("records_")}}
+    return {"state": "ingested", **{k: v for k, v in response.items() if k.startswith(("records_", "rejects"))}}

@@ -1,6 +1,7 @@
 """`firn table ingest` and its neighbours: files of dates into a table that was made from a table file."""
 
 import time
+from collections import Counter
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -138,8 +139,11 @@ def _range(call: Invocation) -> int:
 
 
 def _show_range(response: Response, args: Args, printer: Printer) -> None:
-    if not response.get("dry_run"):
-        response = {"records_quarantined": response.get("records_rejected"), **response}
+    rejects = Counter[str]()
+    for each in response["days"]:
+        rejects.update(each.get("rejects") or {})
+    quarantined = {} if response.get("dry_run") else {"records_quarantined": response.get("records_rejected")}
+    response = {"rejects": rejects, **quarantined, **response}
     days = plural(response["days_ingested"], "day")
     rows = plural(response.get("records_ingested") or 0, "row")
     if response.get("dry_run"):

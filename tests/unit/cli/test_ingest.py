@@ -268,7 +268,8 @@ def test_a_range_names_bad_days_and_fails_but_counts_the_others(folder: Path) ->
         records_rejected=3,
         records_quarantined=3,
         days=[
-            {"date": "2024-01-01", "state": "ingested"},
+            {"date": "2024-01-01", "state": "ingested", "rejects": {"id: no value": 1}},
+            {"date": "2024-01-03", "state": "ingested", "rejects": {"id: no value": 1, "id: not a BIGINT": 1}},
             {"date": "2024-01-02", "state": "failed", "error": {"code": "FILE_REJECTED", "message": "too many"}},
             {"date": "2024-01-04", "state": "missing"},
             {"date": "2024-01-05", "state": "missing"},
@@ -279,6 +280,8 @@ def test_a_range_names_bad_days_and_fails_but_counts_the_others(folder: Path) ->
         1,
         "✓ Ingested 2 days (2,239 rows)\n"
         "  3 rows rejected, 3 quarantined\n"
+        "    2  id: no value\n"
+        "    1  id: not a BIGINT\n"
         "  1 day unchanged\n"
         "  2 days without a file: 2024-01-04 to 2024-01-05\n"
         "  FAILED 2024-01-02: FILE_REJECTED: too many\n"
