@@ -59,7 +59,7 @@ EXAMPLES = (
     Example(
         "Ingest in the background",
         {**REQUEST, "async": True},
-        response(snapshot=False, job_id="<any>"),
+        response(snapshot=False, date="2024-01-31", job_id="<any>"),
         given=(CREATE,),
     ),
 )
@@ -94,7 +94,7 @@ class IngestDrift(BaseModel):
 
 
 class IngestResult(Result):
-    date: str | None = omit_when_null("the date of the rows")
+    date: str = Field(description="the date of the rows")
     period: str | None = omit_when_null("the month or week that they are in")
     records_read: int | None = omit_when_null("rows of the file")
     records_ingested: int | None = omit_when_null("rows that are in the table now; in a dry run, that would be")
@@ -114,7 +114,7 @@ class IngestResult(Result):
     dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
     plan_token: str | None = omit_when_null("in a dry run: send it with the same request to ingest exactly this")
     warnings: list[str] | None = omit_when_null("what failed after the commit: files that were not exported")
-    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
+    job_id: str | None = omit_when_null("with `async`, instead of most of the above: the job's id, for /jobs/{id}")
 
 
 @operation(Ingest, IngestResult, pool="bulk", examples=EXAMPLES)
@@ -141,7 +141,8 @@ def ingest(
     if not is_upload(request.source):
         roots.resolve(request.source)  # refuse an impossible request before it becomes a job
     return IngestResult(
-        job_id=background.start(INGEST, table, IngestProgress(), call, lambda job: job.respond(run(job)))
+        date=request.date,
+        job_id=background.start(INGEST, table, IngestProgress(), call, lambda job: job.respond(run(job))),
     )
 
 

@@ -56,9 +56,11 @@ async def ingest_file(
     date: Annotated[str, _DATE] = "",
     name: Annotated[str, _NAME] = "upload",
     mode: Annotated[str, _MODE] = "restate",
-    in_background: Annotated[str, _boolean("async", "respond with the id of a job")] = "false",
-    dry_run: Annotated[str, _boolean("dry_run", "only report what it would do")] = "false",
-    accept_drift: Annotated[str, _boolean("accept_drift", "let other columns change the table")] = "false",
+    in_background: Annotated[str | SkipJsonSchema[None], _boolean("async", "respond with the id of a job")] = None,
+    dry_run: Annotated[str | SkipJsonSchema[None], _boolean("dry_run", "only report what it would do")] = None,
+    accept_drift: Annotated[
+        str | SkipJsonSchema[None], _boolean("accept_drift", "let other columns change the table")
+    ] = None,
     plan_token: Annotated[str | SkipJsonSchema[None], Query(description="from a dry run")] = None,
     timeout_ms: Annotated[
         str | SkipJsonSchema[None],
@@ -68,7 +70,8 @@ async def ingest_file(
 ) -> Any:
     api, call = api_of(request), call_of(request)
     uploads = api.service.parts[Uploads]
-    given = {"async": in_background, "dry_run": dry_run, "accept_drift": accept_drift}
+    flags = {"async": in_background, "dry_run": dry_run, "accept_drift": accept_drift}
+    given = {flag: text for flag, text in flags.items() if text is not None}
     _check_parameters(request, given, date, name)
     body = {
         "operation": INGEST,
@@ -77,7 +80,7 @@ async def ingest_file(
         "table": table,
         "date": date,
         "mode": mode,
-        **{flag: text == "true" for flag, text in given.items() if flag in request.query_params},
+        **{flag: text == "true" for flag, text in given.items()},
         **({"plan_token": plan_token} if plan_token is not None else {}),
         **({"timeout_ms": _number(timeout_ms)} if timeout_ms is not None else {}),
     }

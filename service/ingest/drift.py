@@ -1,13 +1,13 @@
 """How the columns of a file differ from those that are expected, and what that means."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from service.errors import FileRejected
 from service.model.ingest.dataset import Dataset, DatasetColumn, DriftRules
-from service.model.ingest.reading import Cleaning, ColumnRule
+from service.model.ingest.reading import Cleaning, ColumnRule, Rule
 from service.model.schema.types import fold_case
 
 
@@ -113,9 +113,15 @@ def open_drift(drift: Drift, dataset: Dataset) -> Drift:
         {
             name: kind
             for name, kind in drift.retyped.items()
-            if (c := by_name.get(name)) and not _fits(kind, c.type.upper().replace(" ", ""))
+            if (c := by_name.get(name)) and not _is_adopted(kind, c.type.upper().replace(" ", ""))
         },
     )
+
+
+def _is_adopted(kind: str, column: str) -> bool:
+    """Whether a column has become as wide as a file that was refused needs it. Texts may be anything, so no other type
+    holds those that did not convert."""
+    return column == "VARCHAR" if kind == "VARCHAR" else _fits(kind, column)
 
 
 def _wider(column: DatasetColumn, kind: str) -> str:
@@ -162,6 +168,17 @@ def cleaning_of(dataset: Dataset, fields: tuple[str, ...]) -> Cleaning:
         for column in dataset.columns
     )
     return Cleaning(rules, dataset.predicates, keeps_failed_values=dataset.on_error == "null")
+
+
+def unfit_column(rules: Sequence[Rule], rejects: Mapping[str, int], records_read: int) -> str | None:
+    """The column of which no value at all converts, in a file whose values are texts: its type is another one now."""
+    left = records_read
+    for rule in rules:
+        count = rejects.get(rule.text, 0)
+        if rule.kind == "type" and count == left and count > 1:
+            return rule.column
+        left -= count
+    return None
 
 
 # The types of typed files, as dataset files name them, whose values a column can hold.

@@ -52,6 +52,11 @@ class Ingests:
                 "send WRITE or a bulk load",
                 field="table",
             )
+        days = [file.day for file in files]
+        if options.mode == "restate" and (twice := next((day for day in days if days.count(day) > 1), None)):
+            raise InvalidRequest(
+                f"there are two files for {twice}, and each would replace the other; append one of them"
+            )
         if options.token:
             options.token.check_table(table.uuid)
         if not options.dry_run and (earlier := self.parts.commits.earlier_result(table, call)):

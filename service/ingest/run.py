@@ -17,7 +17,7 @@ from service.commits.tokens import PlanToken
 from service.engine.jobs.ingest.files import Rejects, count_good_rows, find_rejects, stage_good_rows
 from service.errors import FileRejected, FirnError, InternalError, InvalidRequest, OutcomeUnknown
 from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
-from service.ingest.drift import cleaning_of, stored_drift
+from service.ingest.drift import Drift, cleaning_of, stored_drift, unfit_column
 from service.ingest.prepare import Preparation, PreparedFile, fingerprint_of
 from service.ingest.publish import IngestParts, Publication, StagedIngest, digest_of
 from service.ingest.quarantine import fixed_values, target_of
@@ -213,21 +213,22 @@ class IngestRun:
         name, why = one.fetched.source.name, ""
         by_text = {rule.text: rule for rule in cleaning.rules(_width(one))}
         limit = dataset.max_rejects
-        if limit is not None and limit.exceeded(rejected, outcome.records_read):
+        details: dict[str, Any] = {"records_read": outcome.records_read, "records_rejected": rejected}
+        details["rejects"] = dict(outcome.rejects)
+        column = unfit_column(list(by_text.values()), outcome.rejects, outcome.records_read)
+        if column is not None and dataset.on_drift.retyped != "ignore":
+            details["drift"] = Drift(retyped={column: "VARCHAR"}).as_json()
+            why = (
+                f"no value of {column} converts to its type; correct the file, change the type, or set on_drift.retyped"
+            )
+        elif limit is not None and limit.exceeded(rejected, outcome.records_read):
             why = f"{rejected} of {outcome.records_read} rows break a rule, but max_rejects is {limit}"
         elif dataset.on_error == "reject_file":
             wrong = sum(count for text, count in outcome.rejects.items() if by_text[text].is_conversion)
             if wrong:
                 why = f"{wrong} of {outcome.records_read} rows cannot be converted, and on_error is reject_file"
         if why:
-            raise FileRejected(
-                f"{name!r} is refused: {why}; nothing of it was ingested",
-                details={
-                    "records_read": outcome.records_read,
-                    "records_rejected": rejected,
-                    "rejects": dict(outcome.rejects),
-                },
-            )
+            raise FileRejected(f"{name!r} is refused: {why}; nothing of it was ingested", details=details)
 
     # Parts of steps
 

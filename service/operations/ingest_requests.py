@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from service.catalog.tables import Table
 from service.commits.commit import Commits
@@ -21,8 +21,15 @@ from service.model.ingest.table_file import TableFile
 _MOST_BYTES = 1 << 20
 
 
+def _may_lack_table(schema: dict[str, Any]) -> None:
+    schema["required"].remove("table")
+    schema["properties"]["table"]["description"] += "; default: the one in config"
+
+
 class TableFileRequest(BaseModel):
     """A request that may have a table file, which names the table if the request does not."""
+
+    model_config = ConfigDict(json_schema_extra=_may_lack_table)
 
     config: Any = Field(default=None, description="a table file: its YAML as text, or the same as an object")
     dataset: Any = Field(default=None, description="a dataset file: its YAML as text, or the same as an object")

@@ -97,7 +97,7 @@ DIRT = [
     (row(9, sold_on="2024-01-05T10"), "sold_on: not a DATE", "sold_on"),
     (row(""), "id: no value", "id"),
     ("11,2024-01-01,a\n", "expected 5 fields", None),
-    ("12,2024-01-01,a,1,1.00,extra\n", "expected 5 fields", None),
+    ("12,2024-01-01,a,1,1.00,extra" + ",more" * 500 + "\n", "expected 5 fields", None),
     (row(13, price="1.500", quantity=" 7 "), None, None),
 ]
 
@@ -219,6 +219,8 @@ def test_every_format_gives_the_same_rows(firn: Firn, tenant: str, tmp_path: Pat
 
 def test_without_a_dataset_the_first_file_gives_the_columns(firn: Firn, tenant: str, tmp_path: Path) -> None:
     table = IngestedTable(firn, tenant, tmp_path, dataset=None)
+    assert "no columns yet" in table.fail("INVALID_QUERY", "QUERY")["message"]
+    assert table.fail("INVALID_QUERY", "QUERY", sql="SELECT * FROM sales")
     done = table.ingest("2024-01-01", "n,zip,at,price,note\n1,0123,2024-01-01,1.5,\n2,99999,2024-01-02,2,\n")
     assert done["records_ingested"] == 2
     fields = table.description["schema"]["fields"]
@@ -241,6 +243,15 @@ def test_drift_is_accepted_if_it_is_asked_for(sales: IngestedTable) -> None:
     assert done["drift"] == {"new": ["shop"]}
     assert sales.rows()[0]["shop"] == "north"
     assert sales.ingest("2024-01-02", content.replace("\n1,", "\n2,"))["records_ingested"] == 1
+
+
+def test_a_column_of_which_no_value_converts_is_drift(firn: Firn, tenant: str, tmp_path: Path) -> None:
+    content = HEADER + row(1, quantity="few") + row(2, quantity="many")
+    strict = IngestedTable(firn, tenant, tmp_path)
+    error = strict.refuse("FILE_REJECTED", "2024-01-01", content)
+    assert error["details"]["drift"] == {"retyped": {"quantity": "VARCHAR"}}
+    lax = IngestedTable(firn, tenant, tmp_path, "lax", {"columns": COLUMNS, "on_drift": {"retyped": "ignore"}})
+    assert lax.ingest("2024-01-01", content)["records_quarantined"] == 2
 
 
 @pytest.mark.parametrize(

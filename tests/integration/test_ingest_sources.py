@@ -52,6 +52,13 @@ def test_a_wrong_parameter_of_an_upload_is_named(sales: IngestedTable, query: st
     assert (answer["success"], answer["error"]["field"]) == (False, field)
 
 
+@pytest.mark.parametrize("name", ["_a.csv", ".a.csv", "[a]*{b}.csv", "a b#%25?.csv", "é:ü.csv"])
+def test_a_file_may_have_any_name(sales: IngestedTable, name: str) -> None:
+    done = sales.ingest("2024-01-01", HEADER + row(1) + row("x"), name)
+    assert (done["records_ingested"], done["records_rejected"]) == (1, 1)
+    assert [r["_firn_file"].rpartition("/")[2] for r in sales.dated()] == [name]
+
+
 def test_rejects_have_their_line_also_in_a_file_of_several_splits(
     sales: IngestedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,7 @@
 """The grown shape: tables on S3, registered in Glue; only configuration differs. Both are moto's, in this process."""
 
+import gzip
+import hashlib
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,6 +16,8 @@ from moto.server import ThreadedMotoServer
 
 from service.catalog.connect import connect
 from service.commits.commit import Commits
+from service.errors import InvalidFile
+from service.ingest.sources.fetch import Source, fetch
 from service.ledger.ledger import Ledger
 from service.ledger.table_records import TableRecords
 from service.model.call import Call
@@ -98,6 +102,18 @@ class Lake:
 @pytest.fixture
 def lake(aws: str, tmp_path: Path) -> Lake:
     return Lake(aws, tmp_path)
+
+
+def test_a_file_to_ingest_is_fetched_from_s3(aws: str, tmp_path: Path) -> None:
+    properties = {"s3.endpoint": aws, "s3.region": REGION, "s3.force-virtual-addressing": "false"}
+    content = gzip.compress(b"id\n1\n")
+    s3(aws).put_object(Bucket="lake", Key="daily/a b.csv.gz", Body=content)
+    found = fetch(Source("s3://lake/daily/a b.csv.gz", "a"), tmp_path, properties, quote='"')
+    assert (found.format, found.bytes, found.path.read_bytes()) == ("csv", len(content), b"id\n1\n")
+    assert found.content_hash == hashlib.sha256(content).hexdigest()
+    for key in ("none.csv", "daily"):
+        with pytest.raises(InvalidFile, match="does not exist"):
+            fetch(Source(f"s3://lake/{key}", key), tmp_path, properties, quote='"')
 
 
 def test_a_purge_leaves_nothing_of_the_tables_and_all_of_others(lake: Lake) -> None:

@@ -71,7 +71,7 @@ def opened(place: str, properties: Mapping[str, str]) -> Iterator[BinaryIO]:
         return
     with translated():
         scheme, host, path = PyArrowFileIO.parse_location(place)
-        stream = PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, host).open_input_stream(path)
+        stream = PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, host).open_input_stream(path, compression=None)
     with stream:
         yield cast(BinaryIO, stream)
 

@@ -102,7 +102,7 @@ def _rows(session: SparkSession, source: str, group: FileGroup, shape: _Shape) -
     if shape.writers == 1:
         return rows.repartition(1)
     to = (spark_partition_id() * lit(shape.writers) / lit(shape.readers)).cast("int")
-    return rows.withColumn("_firn_file", to).repartitionById(shape.writers, "_firn_file").drop("_firn_file")
+    return rows.withColumn("_firn_task", to).repartitionById(shape.writers, "_firn_task").drop("_firn_task")
 
 
 def _sorted(session: SparkSession, table: Any, group: FileGroup, how: RewriteOptions) -> Any:

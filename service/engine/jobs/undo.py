@@ -33,7 +33,7 @@ _AT_ONCE = 12
 # How many rows with a conflicting key are returned, to find out which requests wrote them.
 _NAMED = 100
 _MANY_ROWS = 1_000_000
-_N, _W, _X, _FILE, _POS = "_firn_n", "_firn_w", "_firn_x", "_firn_file", "_firn_pos"
+_N, _W, _X, _FILE, _POS = "_firn_n", "_firn_w", "_firn_x", "_firn_path", "_firn_pos"
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,12 @@ def from_text(text: str, kind: ColumnType) -> str:
             # Spark also reads 2024-1-5, and ignores what follows a T.
             return f"CASE WHEN length({text}) = 10 AND CAST({cast} AS STRING) = {text} THEN {cast} END"
         case Primitive("timestamp"):
-            # An offset converts to UTC, in which every session runs.
-            moment = f"CAST(try_cast({text} AS TIMESTAMP) AS TIMESTAMP_NTZ)"
+            # An offset converts to UTC, in which every session runs. Spark reads none that follows minutes.
+            follows_minutes = f"length({text}) > 16 AND substr({text}, 17, 1) <> ':'"
+            whole = (
+                f"CASE WHEN {follows_minutes} THEN concat(left({text}, 16), ':00', substr({text}, 17)) ELSE {text} END"
+            )
+            moment = f"CAST(try_cast({whole} AS TIMESTAMP) AS TIMESTAMP_NTZ)"
             return f"CASE WHEN {text} RLIKE r'{_TIMESTAMP}' THEN {moment} END"
         case Primitive("double"):
             number = f"CASE WHEN NOT {text} RLIKE '{_NOT_A_DECIMAL}' THEN {cast} END"

@@ -26,6 +26,8 @@ _BAD = "_firn_bad"
 _BARRIER, _N, PROBLEM_RULE = "monotonically_increasing_id()", "_firn_n", "_firn_unreadable"
 IS_GOOD, IS_REJECTED = f"{RULE} IS NULL AND {_N} >= 0", f"{RULE} IS NOT NULL AND {_N} >= 0"
 _STRING = Primitive("string")
+# Spark makes one method of a layer, and Java never compiles a method of more than 8,000 bytes.
+_AT_ONCE = 12
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ def parsed(file: ReadableFile, source: str, parameters: Parameters) -> str:
     columns = ", ".join(f"{identifier(f'f{i}')} STRING" for i in range(len(file.fields)))
     if file.format == "csv":
         options = {"sep": file.delimiter, "quote": file.quote, "escape": file.quote, "nullValue": "\x00"}
-        options |= {"maxCharsPerColumn": "-1", "maxColumns": str(len(file.fields) + 1)}
+        # A record with more fields than that would fail the job; one with too many is rejected.
+        options |= {"maxCharsPerColumn": "-1", "maxColumns": str(max(100_000, 2 * len(file.fields)))}
         schema = f"{columns}, {_BAD} STRING"
         function = "from_csv"
     else:
@@ -91,8 +94,11 @@ def cleaned(
     plain = [one for one in plain if one.column.expression is None]
     computed = [column for column in cleaning.columns if column.expression is not None]
     rows = _Layers(source, is_counted=not file.is_typed)
-    rows.add(names, f"CASE WHEN {problem} THEN 0 END AS {PROBLEM_RULE}", *(p.given(file, parameters) for p in plain))
-    rows.add(names, PROBLEM_RULE, *(p.converted for p in plain))
+    given = [one.given(file, parameters) for one in plain]
+    rows.add(names, f"CASE WHEN {problem} THEN 0 END AS {PROBLEM_RULE}", *given)
+    for start in range(0, len(plain), _AT_ONCE):
+        shown = (one.shown(i - start, _AT_ONCE) for i, one in enumerate(plain))
+        rows.add(names, PROBLEM_RULE, *shown)
     number = _Numbers()
     checks = [f"WHEN {PROBLEM_RULE} = 0 THEN {number.next()}"]
     for one in plain:
@@ -156,9 +162,11 @@ class _Plain:
             return f"CAST(NULL AS {spark_type(self.column.type)}) AS {self._given}"
         return f"{_given(self.column, self.field, file, parameters)} AS {self._given}"
 
-    @property
-    def converted(self) -> str:
-        return f"{self._given}, {self._converted} AS {self._value}" if self.is_converted else self._given
+    def shown(self, place: int, at_once: int) -> str:
+        """The column in the layer that converts some columns: before its own place, among these, or after them."""
+        if not self.is_converted or place >= at_once:
+            return self._given
+        return f"{self._given}, {self._value}" if place < 0 else f"{self._given}, {self._converted} AS {self._value}"
 
     @property
     def failed(self) -> str:

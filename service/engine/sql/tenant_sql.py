@@ -122,6 +122,11 @@ def _views(
             table = found.frame if found else session.sql(text)
             if has_uuid(view.schema) or view.schema.hidden:
                 shown = [*view.schema.fields, *(f for f in view.schema.internal if f.name in named)]
+                if not shown:
+                    raise InvalidQuery(
+                        f"sql: table {view.name!r} has no columns yet; the first file that it ingests gives them",
+                        field="sql",
+                    )
                 columns = [(identifier(field.name), field.type) for field in shown]
                 table = table.selectExpr(
                     *(f"{opaque(name, kind)} AS {name}" if contains_uuid(kind) else name for name, kind in columns)

@@ -84,7 +84,7 @@ def _csv(file: FetchedFile, folder: Path, how: CsvFormat, columns: tuple[str, ..
         return ReadableFile(str(path), path.stat().st_size, is_split=True, **common)
     assert facts is not None
     return ReadableFile(
-        str(file.path),
+        _for_spark(file.path, folder),
         file.path.stat().st_size,
         skipped_lines=first.line + first.raw.count("\n") if how.header else 0,
         skipped_records=1 if how.header else 0,
@@ -119,7 +119,7 @@ def _json(file: FetchedFile, folder: Path) -> ReadableFile:
     _refuse_same(names, file, "keys")
     if all_valid and not facts.has_bom:
         size = file.path.stat().st_size
-        return ReadableFile(str(file.path), size, "json", names, has_cr=facts.has_cr)
+        return ReadableFile(_for_spark(file.path, folder), size, "json", names, has_cr=facts.has_cr)
     with _lines(file.path, "utf-8") as lines:
         path = _split(_json_split(lines), folder)
     return ReadableFile(str(path), path.stat().st_size, "json", names, is_split=True)
@@ -137,7 +137,16 @@ def _binary(file: FetchedFile, folder: Path) -> ReadableFile:
             with pq.ParquetWriter(path, target, compression="none", store_schema=False) as writer:
                 for batch in batches:
                     writer.write_batch(batch.cast(target))
-    return ReadableFile(str(path), path.stat().st_size, "parquet", tuple(schema.names))
+    return ReadableFile(_for_spark(path, folder), path.stat().st_size, "parquet", tuple(schema.names))
+
+
+def _for_spark(path: Path, folder: Path) -> str:
+    """A path of the same file that means the same to Spark, which ignores `_a.csv` and reads `[a].csv` as a pattern."""
+    if path.parent == folder:
+        return str(path)
+    link = folder / uuid.uuid4().hex
+    link.symlink_to(path)
+    return str(link)
 
 
 @contextmanager

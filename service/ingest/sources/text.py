@@ -36,12 +36,16 @@ class TextScan:
         self._lines = self._blank = self._size = 0
         self._has_cr = self._has_open_quotes = self._is_inside = False
         self._is_utf8 = True
-        self._start, self._tail = b"", b"\n"
+        self._has_begun = self._has_bom = False
+        self._tail = b"\n"
 
     def feed(self, chunk: bytes) -> None:
         if not chunk:
             return
-        self._start = (self._start + chunk[:3])[:3]
+        if not self._has_begun:
+            self._has_begun = True
+            self._has_bom = chunk.startswith(BOM)
+            chunk = chunk.removeprefix(BOM)
         self._size += len(chunk)
         self._lines += chunk.count(b"\n")
         self._has_cr = self._has_cr or b"\r" in chunk
@@ -57,10 +61,11 @@ class TextScan:
         """The facts, after the last chunk."""
         if self._is_utf8 and self._decoder.getstate()[0]:
             self._is_utf8 = False
-        has_bom = self._start == BOM
         ends_inside = bool(self._size) and not self._tail.endswith(b"\n")
         blank = self._blank + (ends_inside and self._tail == b"\n\r")
-        return TextFacts(self._lines + ends_inside, blank, self._has_cr, has_bom, self._is_utf8, self._has_open_quotes)
+        return TextFacts(
+            self._lines + ends_inside, blank, self._has_cr, self._has_bom, self._is_utf8, self._has_open_quotes
+        )
 
     def _count_blank(self, chunk: bytes) -> None:
         seen = self._tail + chunk

@@ -138,6 +138,8 @@ def _every_column(scope: Scope) -> list[Output]:
             name = column.name if column.name not in names else f"{source.alias}.{column.name}"
             names.add(name)
             outputs.append(Output(name, Computed(Column(name, (column.name,), column.type, source.alias))))
+    if not outputs:
+        raise InvalidQuery("the table has no columns yet; the first file that it ingests gives them", field="table")
     return outputs
 
 

@@ -1,92 +1,52 @@
-"""How the columns of a file differ from a dataset's, and the dataset that adopts them."""
+"""How the columns of a file are compared with those of a dataset."""
 
 from typing import Any
 
 import pytest
 
-from service.errors import FileRejected, InvalidRequest
-from service.ingest.drift import Drift, adopted, compare, open_drift, read_drift, stored_drift
-from service.ingest.files import read_dataset, yaml_text
-from service.model.ingest.dataset import Dataset
+from service.ingest.drift import Drift, cleaning_of, compare
+from service.ingest.files import read_dataset
+from service.model.ingest.dataset import Dataset, DriftRules
 
 
-def dataset(*columns: dict[str, Any], **rules: Any) -> Dataset:
-    return read_dataset({"columns": list(columns), **rules})
+def dataset(**columns: Any) -> Dataset:
+    listed = [{"name": n, **(v if isinstance(v, dict) else {"type": v})} for n, v in columns.items()]
+    return read_dataset({"columns": listed})
 
 
-SALES = dataset(
-    {"name": "id", "type": "BIGINT", "nullable": False},
-    {"name": "sold", "type": "DATE", "source": "Date"},
-    {"name": "n", "type": "INTEGER"},
-    {"name": "shop", "type": "VARCHAR", "default": "web"},
-)
+def test_names_are_compared_without_case_and_spaces() -> None:
+    wanted = dataset(id="INTEGER", day={"type": "DATE", "source": "Sold On"})
+    assert not compare((" ID", "sold on "), {}, wanted)
+    assert [column.field for column in cleaning_of(wanted, (" ID", "sold on ")).columns] == [" ID", "sold on "]
 
 
-def test_fields_match_columns_without_regard_to_case_and_spaces() -> None:
-    assert not compare((" ID", "date", "N ", "shop"), {}, SALES)
-
-
-def test_new_missing_and_retyped_columns_are_named() -> None:
-    drift = compare(("id", "n", "more"), {"id": "BIGINT", "n": "BIGINT", "more": "DATE"}, SALES)
-    assert drift == Drift(new=("more",), missing=("sold",), retyped={"n": "BIGINT"})
-
-
-@pytest.mark.parametrize("what", ["fail", "ignore", "evolve"])
-def test_each_kind_of_drift_has_a_rule_of_its_own(what: str) -> None:
-    drift = Drift(("a",), ("b",), {"c": "DATE"})
-    for kind in ("new", "missing", "retyped"):
-        others = dict.fromkeys(("new", "missing", "retyped"), "ignore")
-        rules = dataset({"name": "id", "type": "BIGINT"}, on_drift={**others, kind: what}).on_drift
-        only = Drift(**{kind: getattr(drift, kind)})
-        assert drift.refused(rules) == (only if what == "fail" else Drift())
-        assert drift.evolved(rules) == (only if what == "evolve" else Drift())
-
-
-def test_the_dataset_that_adopts_a_drift_has_none_any_more() -> None:
-    fields, types = ("id", "n", " more"), {"id": "BIGINT", "n": "BIGINT", " more": "DATE"}
-    drift = compare(fields, types, SALES)
-    after = adopted(SALES, drift, types)
-    assert not compare(fields, types, after)
-    assert not open_drift(drift, after)
-    assert [(c.name, c.type, c.optional) for c in after.columns] == [
-        ("id", "BIGINT", False),
-        ("sold", "DATE", True),
-        ("n", "BIGINT", False),
-        ("shop", "VARCHAR", False),
-        ("more", "DATE", False),
-    ]
-    assert read_dataset(yaml_text(after)) == after
-
-
-def test_a_required_column_that_files_may_lack_may_be_null() -> None:
-    after = adopted(SALES, Drift(missing=("id",)), {})
-    assert (after.columns[0].optional, after.columns[0].nullable) == (True, True)
-
-
-def test_a_column_that_came_back_is_no_drift() -> None:
-    after = adopted(SALES, Drift(missing=("sold",)), {})
-    assert not compare(("id", "Date", "n", "shop"), {}, after)
-
-
-def test_a_column_that_cannot_be_widened_is_refused_with_the_reason() -> None:
-    with pytest.raises(FileRejected, match="'sold' is VARCHAR in the file but DATE"):
-        adopted(SALES, Drift(retyped={"sold": "VARCHAR"}), {})
-
-
-def test_a_drift_is_kept_with_the_types_of_its_new_columns() -> None:
-    text = stored_drift({"drift": {"new": ["more"], "missing": ["sold"]}, "types": {"more": "DATE"}})
-    assert text is not None
-    assert read_drift(text) == (Drift(("more",), ("sold",)), {"more": "DATE"})
-    assert stored_drift({"rejects": {"id: no value": 1}}) is None
+def test_new_and_missing_columns_are_named() -> None:
+    wanted = dataset(
+        id="INTEGER", a="VARCHAR", b={"type": "VARCHAR", "default": "x"}, c={"type": "INTEGER", "expression": "id + 1"}
+    )
+    assert compare(("id", "z", "y"), {}, wanted) == Drift(("z", "y"), ("a",))
 
 
 @pytest.mark.parametrize(
-    ("column", "words"),
+    ("given", "column", "fits"),
     [
-        ({"type": "DATE", "optional": True, "nullable": False}, "needs a default"),
-        ({"type": "DATE", "optional": True, "expression": "x"}, "computes this one"),
+        ("INTEGER", "BIGINT", True),
+        ("BIGINT", "INTEGER", False),
+        ("VARCHAR", "DATE", True),
+        ("DOUBLE", "DECIMAL(10,2)", True),
+        ("TIMESTAMP", "DATE", False),
+        ("BOOLEAN", "INTEGER", False),
+        ("DECIMAL(5,2)", "DOUBLE", True),
     ],
 )
-def test_a_column_that_is_optional_and_cannot_be_is_refused(column: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidRequest, match=words):
-        dataset({"name": "x", "type": "DATE"}, {"name": "id", **column})
+def test_a_type_whose_values_do_not_belong_into_the_column_is_drift(given: str, column: str, fits: bool) -> None:
+    assert compare(("v",), {"v": given}, dataset(v=column)).retyped == ({} if fits else {"v": given})
+
+
+def test_the_rules_choose_what_refuses_a_file_and_what_changes_the_table() -> None:
+    drift = Drift(("a",), ("b",), {"c": "BIGINT"})
+    rules = DriftRules(new="evolve", missing="ignore", retyped="fail")
+    assert drift.refused(rules) == Drift(retyped={"c": "BIGINT"})
+    assert drift.evolved(rules) == Drift(new=("a",))
+    assert drift.as_json() == {"new": ["a"], "missing": ["b"], "retyped": {"c": "BIGINT"}}
+    assert str(drift) == "new columns a; missing columns b; other types: c is BIGINT"
