@@ -21,7 +21,7 @@ from tests.harness import Firn
 EXAMPLE = ROOT / "examples" / "sales"
 YEAR = "## The whole year\n"
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SQLITE = re.compile(r"sqlite3 \S+ (.+)")
+SQLITE = re.compile(r"sqlite3 -readonly \S+ (.+)")
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:
