@@ -25,6 +25,7 @@ FORMATS = ("table", "json", "csv", "yaml")
 WITHOUT_SPARK = frozenset(
     {
         "ALTER_TABLE",
+        "APPLY_TABLE",
         "COMPACTION_LOG",
         "CREATE_NAMESPACE",
         "CREATE_SCHEDULE",

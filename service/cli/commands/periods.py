@@ -154,14 +154,22 @@ def _apply(call: Invocation) -> int:
 
 
 def change_lines(changes: list[dict[str, Any]]) -> list[str]:
-    """A line for each change: the key, its values before and after, and what follows from it."""
+    """A line for each change: the key, its values before and after, and what follows from it.
+
+    Of a list, only the entries that change are shown, each on a line of its own.
+    """
     lines = []
     for change in changes:
         before, after = change.get("from"), change.get("to")
         sign = "+" if before is None else "-" if after is None else "~"
         values = " -> ".join(_shown(value) for value in (before, after) if value is not None)
         effect = f"  ({change['effect']})" if change.get("effect") else ""
-        lines.append(f"  {sign} {change['path']}: {values}{effect}")
+        if isinstance(before, list) and isinstance(after, list):
+            lines.append(f"  {sign} {change['path']}{effect}")
+            lines += [f"      - {_shown(entry)}" for entry in before if entry not in after]
+            lines += [f"      + {_shown(entry)}" for entry in after if entry not in before]
+        else:
+            lines.append(f"  {sign} {change['path']}: {values}{effect}")
     return lines
 
 

@@ -72,7 +72,7 @@ EXAMPLES = (
     example(
         "Show what a changed file would change",
         "firn table apply sales_table.yaml --dataset-config corrected.yaml --dry-run",
-        "1 change to shop.sales would be applied\n  ~ …\n",
+        "1 change to shop.sales would be applied\n  ~ dataset.filters  (…)\n      - …\n      + …\n",
         INGESTED,
     ),
     example(

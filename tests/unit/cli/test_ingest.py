@@ -385,11 +385,12 @@ PLAN = {
     "plan": {
         "changes": [
             {"path": "description", "from": None, "to": "new"},
+            {"path": "filters", "from": [{"column": "a"}, {"column": "b"}], "to": [{"column": "b"}, {"column": "c"}]},
             {"path": "compaction.strategy.type", "from": "monthly", "to": "weekly", "effect": "periods are weeks"},
         ]
     }
 }
-LINES = '  + description: "new"\n  ~ compaction.strategy.type: "monthly" -> "weekly"  (periods are weeks)\n'
+LINES = '  + description: "new"\n  ~ filters\n      - {"column": "a"}\n      + {"column": "c"}\n  ~ compaction.strategy.type: "monthly" -> "weekly"  (periods are weeks)\n'
 
 
 def applying() -> Answering:
@@ -402,7 +403,7 @@ def test_apply_shows_the_difference_and_asks() -> None:
     assert (done.code, len(service.asked)) == (4, 1)
     assert done.err.startswith(LINES)
     done = firn(["table", "apply", "sales_table.yaml"], service, Typing("yes\n"))
-    assert done.out == f"✓ Applied 2 changes to default.sales\n{LINES}"
+    assert done.out == f"✓ Applied 3 changes to default.sales\n{LINES}"
     assert {key: service.asked[-1][key] for key in ("operation", "table", "dataset")} == {
         "operation": "APPLY_TABLE",
         "table": "sales",
@@ -413,7 +414,7 @@ def test_apply_shows_the_difference_and_asks() -> None:
 def test_a_dry_run_of_apply_only_shows_the_difference() -> None:
     service = applying()
     done = firn(["table", "apply", "sales_table.yaml", "--dry-run"], service)
-    assert done == Called(0, f"2 changes to default.sales would be applied\n{LINES}", "")
+    assert done == Called(0, f"3 changes to default.sales would be applied\n{LINES}", "")
     assert [request.get("dry_run") for request in service.asked] == [True]
 
 
