@@ -64,12 +64,6 @@ EXAMPLES = (
         response(snapshot=False, **INGESTED, dry_run=True),
         given=(CREATE,),
     ),
-    Example(
-        "Ingest in the background",
-        {**REQUEST, "async": True},
-        response(snapshot=False, job_id="<any>"),
-        given=(CREATE,),
-    ),
 )
 
 

@@ -34,6 +34,7 @@ from service.errors import FirnError
 from service.host import class_archive, jars, presence, process_locks
 from service.ingest.compose import ingest_parts
 from service.ingest.ingests import Ingests
+from service.ingest.tasks.watch import Watcher
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs, Kind
 from service.jobs.schedules.scheduler import Scheduler
@@ -133,6 +134,7 @@ class App:
         if not self._stopping.is_set():
             self._warm.set()
             self.parts[Schedules].scheduler.start()
+            self.parts[Watcher].start()
             log.info("ready after %.1f s", time.monotonic() - started)
         threading.Thread(target=self.parts[Auto].run, args=(self._stopping,), name="firn-auto", daemon=True).start()
         self._check_regularly()
@@ -206,6 +208,7 @@ class App:
         self.parts[Background].stop()
         scheduler = self.parts[Schedules].scheduler
         scheduler.stop()
+        self.parts[Watcher].stop()
         try:
             if not self.pipeline.drain(self.settings.limits.stop_timeout_s):
                 log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_timeout_s)
@@ -215,6 +218,7 @@ class App:
             self.pipeline.close()
             self.parts[Background].close(1)
             scheduler.close(2)
+            self.parts[Watcher].close(2)
             self.parts[Writes].close()
             self.parts[Commits].batches.close()
             self.parts[Expiry].close()

@@ -186,6 +186,8 @@ class IngestSettings(_Section):
     # The folders and S3 prefixes whose files requests may name, with commas in a variable. None: every file that the
     # service can read.
     allowed_roots: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+    # How often the folders of tables with `ingestion.watch` are read.
+    watch_interval_s: Annotated[int, Field(ge=1, le=86_400)] = 10
 
 
 class MetricsSettings(_Section):

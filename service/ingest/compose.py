@@ -18,6 +18,7 @@ from service.ingest.sources.uploads import Uploads
 from service.ingest.tasks.accept import DriftAcceptance
 from service.ingest.tasks.backfill import Backfills
 from service.ingest.tasks.replay import Replays
+from service.ingest.tasks.watch import watcher
 from service.jobs.jobs import Jobs
 from service.jobs.schedules.schedules import Schedules
 from service.ledger.exports import ExportRecords
@@ -45,5 +46,7 @@ def ingest_parts(
     merges, triggers = PeriodMerges(history, exports), Triggers(schedules)
     changes = TableFileChanges(catalog, commits, history, exports, triggers)
     status = IngestionStatuses(settings.iceberg, jobs.records, history)
-    tasks = Backfills(ingests, roots), DriftAcceptance(ingests.parts), Replays(ingests.parts)
+    backfills = Backfills(ingests, roots)
+    watches = watcher(catalog, history, jobs.records, backfills, settings.ingest.watch_interval_s)
+    tasks = backfills, watches, DriftAcceptance(ingests.parts), Replays(ingests.parts)
     return roots, uploads, quarantines, history, exports, ingests, merges, triggers, changes, status, *tasks

@@ -21,6 +21,8 @@ class DayFile:
 
     day: date
     source: Source
+    version: tuple[int, int] | None = None
+    """Its size and time of change, in milliseconds, that it must have; None if any will do."""
 
 
 @dataclass(frozen=True)

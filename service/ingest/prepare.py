@@ -12,7 +12,7 @@ from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.engine.jobs.ingest.files import field_types
 from service.engine.session.engine import Engine
-from service.errors import FileRejected, InvalidRequest
+from service.errors import FileRejected, InvalidFile, InvalidRequest
 from service.ingest.day_files import DayFile, IngestOptions
 from service.ingest.drift import Drift, adopted, compare
 from service.ingest.files import stored_text
@@ -80,6 +80,8 @@ class Preparation:
         dataset = options.dataset or dataset_of(table.properties)
         how = dataset.csv if dataset else CsvFormat()
         fetched = fetch(file.source, folder, self.properties, quote=how.quote, encoding=how.encoding, progress=progress)
+        if file.version is not None and file.version != (fetched.bytes, fetched.modified_ms):
+            raise InvalidFile(f"{file.source.name!r} has changed since it was found; it is read once it is complete")
         if (
             dataset is not None
             and not options.accept_drift

@@ -282,6 +282,7 @@ class IngestRun:
     def _record_refusal(self, file: DayFile, error: FirnError, one: PreparedFile | None) -> None:
         details = error.details or {}
         fetched = None if one is None else one.fetched
+        size, modified_ms = file.version or ((fetched.bytes, fetched.modified_ms) if fetched else (0, 0))
         refused = IngestionRecord(
             uuid.uuid4().hex,
             str(file.day),
@@ -292,8 +293,8 @@ class IngestRun:
             int(details.get("records_read", 0)),
             0,
             int(details.get("records_rejected", 0)),
-            fetched.bytes if fetched else 0,
-            fetched.modified_ms if fetched else 0,
+            size,
+            modified_ms,
             self.started_ms,
             now_ms(),
             self.call.requested_by or f"request {self.call.id}",

@@ -33,7 +33,8 @@ class IngestionRecord:
     started_ms: int = 0
     ended_ms: int = 0
     requested_by: str = ""
-    state: Literal["done", "refused"] = "done"
+    state: Literal["done", "refused", "unchanged"] = "done"
+    """`unchanged`: the table had its rows already."""
     snapshot_id: int | None = None
     error: str | None = None
     drift: str | None = None
@@ -88,6 +89,14 @@ class IngestionRecords:
         if dates is not None:
             where.append(ingestions.c.ingest_date.in_(dates))
         return self.of_table(table_uuid, *where)
+
+    def tables(self) -> list[tuple[TableName, str]]:
+        """Every table that was made from a table file, with that file as JSON."""
+        columns = ingestion_tables.c
+        rows = self._ledger.rows(
+            select(ingestion_tables).order_by(columns.tenant, columns.namespace, columns.table_name)
+        )
+        return [(TableName(row.tenant, row.namespace, row.table_name), str(row.table_file)) for row in rows]
 
     def is_empty(self, table_uuid: str) -> bool:
         return not self._ledger.rows(select(ingestions.c.run_id).where(ingestions.c.table_uuid == table_uuid).limit(1))

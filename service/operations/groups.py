@@ -16,7 +16,16 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "Namespaces": ("CREATE_NAMESPACE", "LIST_NAMESPACES", "DROP_NAMESPACE"),
     "Rows": ("WRITE", "QUERY", "UPSERT", "UPDATE", "DELETE", "DEDUPLICATE"),
-    "Ingestion": ("INGEST", "INGEST_RANGE", "REPLAY", "ACCEPT_DRIFT", "EXPORT", "TABLE_STATUS", "APPLY_TABLE"),
+    "Ingestion": (
+        "INGEST",
+        "INGEST_RANGE",
+        "WATCH",
+        "REPLAY",
+        "ACCEPT_DRIFT",
+        "EXPORT",
+        "TABLE_STATUS",
+        "APPLY_TABLE",
+    ),
     "History and recovery": (
         "HISTORY",
         "DIFF",

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from service.ingest.publish import StagedIngest
+from service.ingest.tasks.replay import ReplayPublication, Replays
 from tests.harness import Firn
 from tests.support.ingesting import COLUMNS, HEADER, IngestedTable, row
 
@@ -98,3 +100,35 @@ def test_nothing_is_replayed_without_a_quarantine(firn: Firn, tenant: str, tmp_p
 )
 def test_impossible_dates_are_refused(sales: IngestedTable, fields: dict[str, Any], field: str) -> None:
     assert sales.fail("INVALID_REQUEST", "REPLAY", **fields)["field"] == field
+
+
+def test_a_replay_that_ended_before_it_cleared_the_quarantine_counts_nothing_twice(
+    sales: IngestedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Replays, "_remove_marked", lambda *_: None)
+    sales.ok("REPLAY", dataset=CORRECTED)
+    assert len(sales.quarantined()) == 4
+    monkeypatch.undo()
+    # Other rules than before: what the table has is decided by what it says, not by the rules.
+    assert counts(sales.ok("REPLAY", dataset={"columns": COLUMNS})) == (2, 1, 1)
+    assert sales.ids() == [1, 2, 3, 4, 5]
+    assert raw_ids(sales) == ["x"]
+
+
+def test_a_replay_that_ended_before_its_commit_loses_nothing(
+    sales: IngestedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = ReplayPublication.replace_quarantined
+
+    def ends(publication: ReplayPublication, staged: list[StagedIngest]) -> None:
+        mark(publication, staged)
+        raise OSError("the end")
+
+    monkeypatch.setattr(ReplayPublication, "replace_quarantined", ends)
+    sales.firn.fail(sales.request("REPLAY", dataset=CORRECTED), "INTERNAL")
+    monkeypatch.undo()
+    assert sales.ids() == [1, 4]
+    assert len(sales.quarantined()) == 4
+    assert counts(sales.ok("REPLAY", dataset={"columns": COLUMNS})) == (4, 3, 1)
+    assert sales.ids() == [1, 2, 3, 4, 5]
+    assert raw_ids(sales) == ["x"]

@@ -32,7 +32,7 @@ from service.ingest.sources.readable import lines_before
 from service.jobs.job import Job
 from service.jobs.jobs import Kind
 from service.model.call import Call
-from service.model.ingest.dataset import Dataset
+from service.model.ingest.dataset import Dataset, DriftRules
 from service.model.ingest.reading import LINE_COLUMN, PROBLEM_COLUMN, RAW_COLUMN, ReadableFile
 from service.model.ingest.reserved import dataset_of, table_file_of
 from service.model.times import now_ms
@@ -96,7 +96,8 @@ class Replays:
             return ReplayOutcome(snapshot_id=table.current_snapshot_id)
         self.parts.history.complete(table)
         # It says which rows are wrong, not which file.
-        rules = dataset.model_copy(update={"max_rejects": None})
+        drift = DriftRules(new="ignore", missing="ignore", retyped="ignore")
+        rules = dataset.model_copy(update={"max_rejects": None, "on_drift": drift})
         if dataset.on_error == "reject_file":
             rules = rules.model_copy(update={"on_error": "quarantine"})
         Preparation(self.parts.engine, self.parts.catalog, self.parts.commits, self.parts.history, {}).adopt(
@@ -143,7 +144,7 @@ class Replays:
         self, run: IngestRun, prepared: list[PreparedFile], selection: _Selection, rows: DatedRows, job: Job
     ) -> ReplayOutcome:
         staged: list[StagedIngest] = []
-        publication = _Publication(
+        publication = ReplayPublication(
             parts=self.parts,
             table=run.table,
             options=run.options,
@@ -182,7 +183,7 @@ class Replays:
         self._remove_marked(publication, [one.outcome.run_id for one in with_rows])
         return _outcome(staged, snapshot_id)
 
-    def _remove_marked(self, publication: "_Publication", runs: list[str]) -> None:
+    def _remove_marked(self, publication: "ReplayPublication", runs: list[str]) -> None:
         """Remove the rows that the table has now; if it fails, the next replay does it."""
         quarantine = self.parts.quarantines.find(publication.table.name)
         if not runs or quarantine is None:
@@ -195,7 +196,7 @@ class Replays:
 
 
 @dataclass(kw_only=True)
-class _Publication(Publication):
+class ReplayPublication(Publication):
     """Commits the rows of a replay."""
 
     selection: _Selection
