@@ -90,7 +90,7 @@ def test_delete_source_deletes_the_files_that_were_merged(firn: Firn, tenant: st
 
 def test_delete_source_keeps_the_files_that_a_tag_needs(firn: Firn, tenant: str, tmp_path: Path) -> None:
     sales = weekly(firn, tenant, tmp_path)
-    backup = sales.ok("DELETE", filter={"id": 1}, backup=True, confirm=True)
+    backup = sales.ok("DELETE", filter={"id": 1}, create_backup=True)
     assert backup["success"]
     done = sales.ok("COMPACT", period="2024-W01", delete_source=True)
     assert done["periods"][0]["source_files_deleted"] == 0
@@ -168,7 +168,7 @@ def test_an_export_that_fails_is_a_warning_and_export_repeats_it(firn: Firn, ten
 
 def test_export_follows_a_change_of_rows(firn: Firn, tenant: str, tmp_path: Path) -> None:
     sales = weekly(firn, tenant, tmp_path, days=2, **exporting(tmp_path))
-    sales.ok("DELETE", filter={"id": 2}, confirm=True)
+    sales.ok("DELETE", filter={"id": 2})
     assert sales.ok("EXPORT")["files_written"] == 2  # an edit may have changed any date
     assert exported(tmp_path) == {"2024-01-01.parquet": [1], "2024-01-02.parquet": []}
     period = sales.ok("EXPORT", period="2024-W01")

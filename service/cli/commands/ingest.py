@@ -11,7 +11,7 @@ from service.cli.command import FAILED, OK, Args, Request, Response, UsageError,
 from service.cli.commands.tables import DRY_RUN, table_command, table_name
 from service.cli.connection.jobs import run_as_job
 from service.cli.day_files import upload, upload_range
-from service.cli.table_files import dataset_path, date_format, exported_file, read_dataset, table_file
+from service.cli.table_files import dataset_path, date_format, exported_file, read_dataset, shown_path, table_file
 from service.cli.terminal.format import format_size, plural
 from service.cli.terminal.printer import Printer
 from service.cli.values import full_name
@@ -157,7 +157,7 @@ def _show_range(response: Response, args: Args, printer: Printer) -> None:
         printer.line(f"  {plural(len(missing), 'day')} without a file: {show_dates(missing)}")
     for day in response["days"]:
         if day["state"] == "failed":
-            printer.line(f"  FAILED {day['date']}: {_error(day)}")
+            printer.line(f"  FAILED {day['date']}: {day['error']['code']}: {day['error']['message']}")
     if response["days_ingested"]:
         printer.line(f"  Destination: {table_name(args)}")
 
@@ -175,38 +175,35 @@ def show_dates(dates: list[str]) -> str:
     return ", ".join(shown[:_SHOWN_DAYS]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _error(item: dict[str, Any]) -> str:
-    error = item.get("error") or item
-    return f"{error['code']}: {error['message']}" if isinstance(error, dict) else str(error)
-
-
 def _watch(call: Invocation) -> int:
-    """Ingest what is new, round after round, until Ctrl-C. Only rounds in which something happened are shown."""
+    """Ingest what is new, round after round, until Ctrl-C. A refused file is shown once."""
     args, request = call.args, call.request()
     if args.interval is not None and args.interval < 1:
         raise UsageError(f"--interval {args.interval} is too short; give at least 1 second")
     with call.connect() as connection:
         if not args.once:
             call.notify(f"watching for files of {full_name(request)}; Ctrl-C ends this")
+        refused: list[dict[str, Any]] = []
         while True:
-            with call.progress(f"watch {full_name(request)}") as on_progress:
-                response = run_as_job(connection, request, on_progress, cancels=True)
+            response = connection.send(request)
             if not response["success"]:
                 return call.show(_advised(response, args))
-            if args.once or response["files_ingested"] or response["files_failed"]:
-                call.show(response)
             if args.once:
+                call.show(response)
                 return FAILED if response["files_failed"] else OK
+            news = [file for file in response["files"] if file["state"] in ("ingested", "failed")]
+            if shown := [file for file in news if file not in refused]:
+                call.show({**response, "files": shown})
+            refused = [file for file in news if file["state"] == "failed"]
             time.sleep(args.interval or 10)
 
 
 def _show_watched(response: Response, args: Args, printer: Printer) -> None:
     for file in response["files"]:
         if file["state"] == "ingested":
-            rows = f": {plural(file['records_ingested'], 'row')}" if "records_ingested" in file else ""
-            printer.success(f"Ingested {file['path']} for {file['date']}{rows}")
+            printer.success(f"Ingested {shown_path(file['path'])} for {file['date']}")
         elif file["state"] == "failed":
-            printer.line(f"FAILED {file['path']}: {_error(file)}")
+            printer.line(f"FAILED {shown_path(file['path'])}: {file['error']}")
     if args.once:
         counts = [f"{response[f'files_{word}']:,} {word}" for word in ("ingested", "unchanged", "waiting", "failed")]
         printer.line(f"{plural(response['files_found'], 'file')}: {', '.join(counts)}")
