@@ -74,6 +74,7 @@ def upload_range(
 def _state(response: Response) -> dict[str, Any]:
     if not response["success"]:
         return {"state": "failed", "error": response["error"]}
+    response = response.get("plan") or response
     if response.get("unchanged"):
         return {"state": "unchanged"}
     return {"state": "ingested", **{k: v for k, v in response.items() if k.startswith(("records_", "rejects"))}}

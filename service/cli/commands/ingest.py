@@ -78,28 +78,34 @@ def _advised(response: Response, args: Args) -> Response:
 
 
 def _show_ingested(response: Response, args: Args, printer: Printer) -> None:
+    response = figures(response)
     day = response["date"]
     if response.get("unchanged"):
         printer.success(f"Unchanged: {args.file} is ingested for {day} already")
         return
     rows = plural(response["records_ingested"], "row")
-    if response.get("dry_run"):
+    if args.dry_run:
         printer.line(f"{rows} would be ingested")
     else:
         printer.success(f"Ingested {rows}")
     show_rejects(response, printer)
     show_drift(response.get("drift"), printer)
     if replaced := response.get("records_replaced"):
-        would = "would be replaced" if response.get("dry_run") else "replaced"
+        would = "would be replaced" if args.dry_run else "replaced"
         printer.line(f"  {plural(replaced, 'row')} of {day} {would}")
     if rewritten := response.get("bytes_rewritten"):
-        would = "would be rewritten" if response.get("dry_run") else "rewritten"
+        would = "would be rewritten" if args.dry_run else "rewritten"
         files = plural(response["files_rewritten"], "file")
         printer.line(f"  {files} with other dates, {format_size(rewritten)}, {would}")
     exported = exported_file(args, date.fromisoformat(day))
     printer.line(f"  Destination: {exported or f'{table_name(args)}, ' + response['period']}")
     if response.get("plan_token"):
         printer.text(f"ingest exactly this with --plan {response['plan_token']}")
+
+
+def figures(response: Response) -> Response:
+    """What a response says was done; of a dry run, what would be."""
+    return response.get("plan") or response
 
 
 def show_rejects(response: Response, printer: Printer) -> None:
@@ -135,18 +141,19 @@ def _range(call: Invocation) -> int:
         else:
             response = run_as_job(connection, request, on_progress, cancels=True)
     code = call.show(_advised(response, call.args))
-    return FAILED if response["success"] and response.get("days_failed") else code
+    return FAILED if response["success"] and figures(response).get("days_failed") else code
 
 
 def _show_range(response: Response, args: Args, printer: Printer) -> None:
+    response = figures(response)
     rejects = Counter[str]()
     for each in response["days"]:
         rejects.update(each.get("rejects") or {})
-    quarantined = {} if response.get("dry_run") else {"records_quarantined": response.get("records_rejected")}
+    quarantined = {} if args.dry_run else {"records_quarantined": response.get("records_rejected")}
     response = {"rejects": rejects, **quarantined, **response}
     days = plural(response["days_ingested"], "day")
     rows = plural(response.get("records_ingested") or 0, "row")
-    if response.get("dry_run"):
+    if args.dry_run:
         printer.line(f"{days} would be ingested ({rows})")
     else:
         printer.success(f"Ingested {days} ({rows})")
@@ -220,8 +227,9 @@ def _complete_replay(request: Request, args: Args) -> Request:
 
 
 def _show_replayed(response: Response, args: Args, printer: Printer) -> None:
+    response = figures(response)
     read, ingested = (response.get(f"records_{name}") or 0 for name in ("read", "ingested"))
-    if response.get("dry_run"):
+    if args.dry_run:
         printer.line(f"{plural(read, 'quarantined row')} would be replayed, {ingested:,} ingested")
     elif not read:
         printer.line("no quarantined rows to replay")
@@ -247,6 +255,7 @@ def _accept_drift(call: Invocation) -> int:
 
 
 def _show_accepted(response: Response, args: Args, printer: Printer) -> None:
+    response = figures(response)
     changes = response["changes"]
     if not changes:
         printer.line("no drift to accept")

@@ -4,7 +4,7 @@ from typing import Any
 
 from service.cli.call import Invocation
 from service.cli.command import UNCONFIRMED, Args, Command, Request, Response, UsageError, argument
-from service.cli.commands.ingest import parse_date, show_dates
+from service.cli.commands.ingest import figures, parse_date, show_dates
 from service.cli.commands.tables import DATASET_CONFIG, DRY_RUN, namespace_filter, table_command, table_name
 from service.cli.files import table_address
 from service.cli.table_files import config_fields, shown_path
@@ -120,6 +120,7 @@ def _complete_export(request: Request, args: Args) -> Request:
 
 
 def _show_exported(response: Response, args: Args, printer: Printer) -> None:
+    response = figures(response)
     files = response["files"]
     if args.dry_run:
         printer.line(f"{plural(len(files), 'file')} would be written")

@@ -213,10 +213,10 @@ def test_an_unchanged_file_says_so() -> None:
 
 
 def test_a_dry_run_says_what_would_be_and_how_to_do_exactly_that() -> None:
-    more = {"records_replaced": 80, "files_rewritten": 1, "bytes_rewritten": 2048, "plan_token": "t1", "dry_run": True}
+    more = {"records_replaced": 80, "files_rewritten": 1, "bytes_rewritten": 2048, "plan_token": "t1"}
     drift = {"new": ["store"], "retyped": {"price": "VARCHAR"}}
-    service = Service(**{**INGESTED, "rejects": {}, "records_rejected": 0, "records_quarantined": 0}, drift=drift)
-    service.answer |= more
+    plan = {**INGESTED, "rejects": {}, "records_rejected": 0, "records_quarantined": 0, "drift": drift, **more}
+    service = Service(dry_run=True, plan=plan)
     done = firn(["table", "ingest", "sales", "data/sales_2024-01-01.csv", "--date", "2024-01-01", "--dry-run"], service)
     assert done.out == (
         "88 rows would be ingested\n"
@@ -523,7 +523,7 @@ def test_an_export_names_its_files(folder: Path) -> None:
     done = firn(["table", "export", "sales_table.yaml"], Service(files=files, files_written=12, files_current=3))
     assert done.out.startswith("✓ Exported 12 files\n  out/2024-01-01.parquet: 5 rows, 900 B\n")
     assert done.out.endswith("  and 2 more files\n  3 files up to date\n")
-    dry = firn(["table", "export", "sales", "--dry-run"], Service(files=[{"path": "x"}], files_written=0))
+    dry = firn(["table", "export", "sales", "--dry-run"], Service(dry_run=True, plan={"files": [{"path": "x"}]}))
     assert dry.out == "1 file would be written\n  x\n"
 
 
