@@ -27,6 +27,7 @@ RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin firn \
 COPY --from=build /opt/firn/.venv .venv
 COPY --from=build /opt/firn/jars jars
 COPY config config
+COPY docs docs
 COPY service service
 COPY handlers handlers
 # The last installation step, because Java uses the class archive only if no jar has changed since.

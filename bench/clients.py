@@ -67,17 +67,17 @@ def write(service: Service, table: str, clients: int, **limits: Any) -> Told:
 
 def write_all(service: Service, table: str, clients: int, **limits: Any) -> Told:
     """The same where each WRITE must succeed."""
-    told = write(service, table, clients, **limits)
-    if told.others:
-        raise RuntimeError(f"not every WRITE succeeded: {told.statuses} {told.refusal}")
-    return told
+    result = write(service, table, clients, **limits)
+    if result.others:
+        raise RuntimeError(f"not every WRITE succeeded: {result.statuses} {result.refusal}")
+    return result
 
 
-def compare(told: Told, found: list[int]) -> Kept:
+def compare(result: Told, found: list[int]) -> Kept:
     """Acknowledged rows that are not there; rows there once more than once; rows there that nobody was promised."""
     there = Counter(found)
     return Kept(
-        lost=sum(number not in there for number in told.acknowledged),
+        lost=sum(number not in there for number in result.acknowledged),
         doubled=sum(count - 1 for count in there.values()),
-        strange=len(there.keys() - told.acknowledged - told.unknown),
+        strange=len(there.keys() - result.acknowledged - result.unknown),
     )

@@ -52,8 +52,8 @@ class Claim:
         return self.measured <= self.target if self.at == "most" else self.measured >= self.target
 
     def as_json(self) -> dict[str, Any]:
-        told = {"claim": self.text, "measured": _rounded(self.measured), f"at_{self.at}": self.target}
-        return {**told, "met": self.met}
+        result = {"claim": self.text, "measured": _rounded(self.measured), f"at_{self.at}": self.target}
+        return {**result, "met": self.met}
 
 
 @dataclass(frozen=True)

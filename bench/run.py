@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _measured(number: int) -> dict[str, Any]:
     """One part's section; a part that fails says so in it and does not keep the others from running."""
-    begun = time.monotonic()
+    started = time.monotonic()
     section: dict[str, Any] = {"title": PARTS[number].TITLE}
     section |= {"at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "commit": _commit()}
     try:
@@ -50,7 +50,7 @@ def _measured(number: int) -> dict[str, Any]:
     except Exception as e:
         traceback.print_exc()
         section |= {"lines": [], "claims": [], "error": f"{type(e).__name__}: {e}"[:1000]}
-    return section | {"seconds": round(time.monotonic() - begun)}
+    return section | {"seconds": round(time.monotonic() - started)}
 
 
 def _keep_to(cores: int) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 from bench import report
 from docs import table_files
 from handlers import discover
-from service.api.docs_page import FieldRow, common_rows, pretty, request_rows, result_rows
+from service.api.docs_page import FieldRow, common_rows, request_rows, result_rows
+from service.api.docs_requests import pretty
 from service.cli.catalogue import COMMANDS
 from service.cli.command import EXIT_CODES, Argument, Command
 from service.cli.command import CommandExample as Call
@@ -106,10 +107,8 @@ def _operation(operation: Operation) -> str:
         f"```json\n{pretty(example.answer).replace(chr(34) + '<any>' + chr(34), '…')}\n```"
         for example in operation.examples
     )
-    return (
-        f"{operation.summary}\n\n{_table(request_rows(operation), needed=True)}\n\n"
-        f"The response has:\n\n{_table(result_rows(operation), needed=False)}\n{examples}"
-    )
+    responses = "\n\n".join(f"{when}:\n\n{_table(rows, needed=False)}" for when, rows in result_rows(operation))
+    return f"{operation.summary}\n\n{_table(request_rows(operation), needed=True)}\n\n{responses}\n{examples}"
 
 
 def _table(rows: list[FieldRow], *, needed: bool) -> str:

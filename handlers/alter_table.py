@@ -29,7 +29,7 @@ from service.model.schema.evolution import ColumnMove, SchemaChanges, evolve, pa
 from service.model.schema.ranges import RANGES_PROPERTY, ranges_of
 from service.model.schema.types import TableSchema
 from service.operations.examples import create_table, response
-from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.operations.operation import ChangeRequest, Example, Result, operation
 from service.settings import IcebergSettings
 from service.tables.life import TableLifecycle
 
@@ -79,7 +79,7 @@ class MoveColumn(BaseModel):
     after: str | None = Field(default=None, description="move it directly after this one")
 
 
-class AlterTable(Confirmable, ChangeRequest):
+class AlterTable(ChangeRequest):
     """At least one change; all of them are made in one commit, or none is."""
 
     operation: Literal["ALTER_TABLE"]

@@ -9,9 +9,17 @@ from service.errors import InvalidRequest
 from service.ingest.changes.changes import TableFileChanges, refuse
 from service.ingest.sources.roots import Roots
 from service.model.call import Call
-from service.operations.examples import response
+from service.operations.examples import planned, response
 from service.operations.ingest_requests import TableFileRequest
-from service.operations.operation import Example, PreviewableRequest, Result, operation
+from service.operations.operation import (
+    DryRunResult,
+    Example,
+    Plan,
+    PreviewableRequest,
+    Result,
+    omit_when_null,
+    operation,
+)
 
 CONFIG = {"name": "orders", "description": "one file a day"}
 GIVEN = ({"operation": "CREATE_TABLE", "tenant_id": "acme", "namespace": "shop", "config": CONFIG},)
@@ -21,7 +29,7 @@ REQUEST = {
     "namespace": "shop",
     "config": {**CONFIG, "compaction": {"trigger": {"delay_days": 7}}},
 }
-PLAN = {
+CHANGES: dict[str, Any] = {
     "changes": [
         {
             "path": "compaction.trigger.delay_days",
@@ -35,13 +43,13 @@ EXAMPLES = (
     Example(
         "Apply a changed table file",
         REQUEST,
-        response(snapshot=False, plan=PLAN, applied=True),
+        response(snapshot=False, **CHANGES, applied=True),
         given=GIVEN,
     ),
     Example(
         "See what a changed table file would change",
         {**REQUEST, "dry_run": True},
-        response(snapshot=False, plan=PLAN, applied=False),
+        planned(snapshot=False, **CHANGES),
         given=GIVEN,
     ),
 )
@@ -62,26 +70,30 @@ class FileChange(BaseModel):
     """A difference between the files and the table."""
 
     path: str = Field(description="the key in the table file; below `dataset`, in the dataset file")
-    from_: Any = Field(serialization_alias="from", description="the table's value; null if it has none")
-    to: Any = Field(description="the file's value; null if it has none")
+    from_: Any = omit_when_null("the table's value; absent if it has none", "from")
+    to: Any = omit_when_null("the file's value; absent if it has none")
     effect: str = Field(description="what the change does")
 
 
-class ApplyPlan(BaseModel):
-    """What is applied, or would be."""
-
-    changes: list[FileChange] = Field(description="the differences, in the order of the files")
-
-
 class ApplyTableResult(Result):
-    plan: ApplyPlan = Field(description="what was applied; in a dry run, what would be")
+    changes: list[FileChange] = Field(description="the differences that were applied, in the order of the files")
     applied: bool = Field(description="whether this request changed the table")
 
 
-@operation(ApplyTable, ApplyTableResult, pool="tables", examples=EXAMPLES)
+class ApplyPlan(Plan):
+    """What an APPLY_TABLE would change."""
+
+    changes: list[FileChange] = Field(description="the differences that would be applied, in the order of the files")
+
+
+class ApplyDryRun(DryRunResult):
+    plan: ApplyPlan = Field(description="what would happen")
+
+
+@operation(ApplyTable, ApplyTableResult, pool="tables", examples=EXAMPLES, also=(ApplyDryRun,))
 def apply_table(
     request: ApplyTable, call: Call, commits: Commits, changes: TableFileChanges, roots: Roots
-) -> ApplyTableResult:
+) -> ApplyTableResult | ApplyDryRun:
     """Compare a table file with its table, and apply all differences; if one cannot be applied, none is."""
     config = request.table_file
     assert config is not None
@@ -89,10 +101,10 @@ def apply_table(
     dataset = request.dataset_or(config.ingestion.dataset_config, roots)
     found = changes.difference(table, config, dataset)
     refuse(found)
-    plan = ApplyPlan(
-        changes=[FileChange(path=c.path, from_=c.before, to=c.after, effect=c.effect) for c in found.changes]
-    )
-    if request.dry_run or (not found.changes and changes.is_applied(table, config, dataset)):
-        return ApplyTableResult(plan=plan, applied=False)
+    shown = [FileChange(path=c.path, from_=c.before, to=c.after, effect=c.effect) for c in found.changes]
+    if request.dry_run:
+        return ApplyDryRun(plan=ApplyPlan(changes=shown))
+    if not found.changes and changes.is_applied(table, config, dataset):
+        return ApplyTableResult(changes=[], applied=False)
     changes.apply(table, config, dataset, call)
-    return ApplyTableResult(plan=plan, applied=True)
+    return ApplyTableResult(changes=shown, applied=True)

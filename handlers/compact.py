@@ -25,11 +25,14 @@ from service.maintenance.compact.sorting import check_order
 from service.model.call import Call
 from service.model.filters.pruning import partition_expression
 from service.model.properties import target_file_size_mb
-from service.operations.examples import create_table, response, write
+from service.operations.examples import accepted, create_table, planned, response, write
 from service.operations.operation import (
+    AcceptedResult,
     BackgroundRequest,
+    DryRunResult,
     Example,
     Metadata,
+    Plan,
     Result,
     ReturnedId,
     omit_when_null,
@@ -46,7 +49,6 @@ EXAMPLES = (
         {"operation": "COMPACT", **ADDRESS},
         response(
             compacted=True,
-            reason=None,
             stats={
                 "files_before": 3,
                 "files_after": 1,
@@ -74,27 +76,21 @@ EXAMPLES = (
     Example(
         "See what a compaction would merge",
         {"operation": "COMPACT", **ADDRESS, "dry_run": True, "min_files": 2},
-        response(
-            compacted=False,
-            reason="this was a dry run",
-            stats="<any>",
-            snapshots_kept=[],
-            plan={
-                "groups": [{"partition": "", "files": 3, "bytes": "<any>", "expected_files": 1}],
-                "group_count": 1,
-                "partitions": 1,
-                "files": 3,
-                "bytes": "<any>",
-                "expected_files": 1,
-                "expected_files_after": 1,
-            },
+        planned(
+            files_removed=3,
+            files_added=1,
+            files_after=1,
+            bytes_removed="<any>",
+            partitions_affected=1,
+            group_count=1,
+            groups=[{"partition": "", "files_removed": 3, "files_added": 1, "bytes_removed": "<any>"}],
         ),
         given=GIVEN,
     ),
     Example(
         "Compact in the background",
         {"operation": "COMPACT", **ADDRESS, "async": True},
-        response(snapshot=False, reason=None, job_id="<any>"),
+        accepted(),
         given=GIVEN,
     ),
 )
@@ -150,21 +146,6 @@ class Compact(BackgroundRequest):
     )
 
 
-class CompactionPlan(BaseModel):
-    groups: list[CompactionGroup] = Field(description="what would be merged, most files first; at most 1,000")
-    group_count: int = Field(description="all groups")
-    partitions: int = Field(description="their partitions")
-    files: int = Field(description="files that would be merged")
-    bytes: int = Field(description="their size")
-    expected_files: int = Field(description="how many they would become")
-    expected_files_after: int = Field(description="data files in the table afterwards")
-
-
-class KeptSnapshot(BaseModel):
-    snapshot_id: ReturnedId = Field(description="the snapshot's id")
-    reason: str = Field(description="what needs it: a named tag or branch, a query, or a change in progress")
-
-
 class PeriodResult(BaseModel):
     """A period that was merged, or is merged."""
 
@@ -186,21 +167,48 @@ class SkippedPeriodResult(BaseModel):
     missing_dates: list[str] = Field(description="the dates for which nothing was ingested")
 
 
+class CompactionPlan(Plan):
+    """What a COMPACT would merge."""
+
+    reason: str | None = omit_when_null("why nothing would be merged, if so")
+    files_removed: int = Field(description="data files that would be merged")
+    files_added: int = Field(description="how many they are expected to become")
+    files_after: int = Field(description="data files in the table afterwards")
+    bytes_removed: int = Field(description="the size of the files that would be merged")
+    partitions_affected: int = Field(description="partitions of these files; an unpartitioned table counts as one")
+    group_count: int = Field(description="groups of files that would be merged together")
+    groups: list[CompactionGroup] = Field(description="these groups, most files first; at most 1,000")
+    periods: list[PeriodResult] | None = omit_when_null("with `period`: the periods, in order")
+    periods_skipped: list[SkippedPeriodResult] | None = omit_when_null("with `period: due`: those that are skipped")
+
+
+class CompactDryRun(DryRunResult):
+    plan: CompactionPlan = Field(description="what would happen")
+
+
+class KeptSnapshot(BaseModel):
+    snapshot_id: ReturnedId = Field(description="the snapshot's id")
+    reason: str = Field(description="what needs it: a named tag or branch, a query, or a change in progress")
+
+
 class CompactResult(Result):
-    compacted: bool | None = omit_when_null("whether any files were merged")
-    reason: str | None = Field(
-        default=None, description="why not, if none were merged; with `period`, also which periods were skipped"
-    )
+    compacted: bool = Field(description="whether any files were merged")
+    reason: str | None = omit_when_null("why not, if none were merged; with `period`, also which periods were skipped")
     periods: list[PeriodResult] | None = omit_when_null("with `period`: the periods, in order")
     periods_skipped: list[SkippedPeriodResult] | None = omit_when_null("with `period: due`: those that were skipped")
-    stats: CompactionStats | None = omit_when_null("counts before and after")
-    snapshots_kept: list[KeptSnapshot] | None = omit_when_null("old snapshots that were kept, oldest first; up to 100")
+    stats: CompactionStats = Field(description="counts before and after")
+    snapshots_kept: list[KeptSnapshot] = Field(description="old snapshots that were kept, oldest first; up to 100")
     warnings: list[str] | None = omit_when_null("what failed after files were merged; the next compaction retries it")
-    plan: CompactionPlan | None = omit_when_null("in a dry run: what would be merged")
-    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
 
 
-@operation(Compact, CompactResult, pool="maintenance", examples=EXAMPLES, schedulable=True)
+@operation(
+    Compact,
+    CompactResult,
+    pool="maintenance",
+    examples=EXAMPLES,
+    schedulable=True,
+    also=(CompactDryRun, AcceptedResult),
+)
 def compact(
     request: Compact,
     call: Call,
@@ -209,7 +217,7 @@ def compact(
     compactions: Compactions,
     small_files: SmallFileChecks,
     merges: PeriodMerges,
-) -> CompactResult:
+) -> CompactResult | CompactDryRun | AcceptedResult:
     """Merge a table's small files, or all files of a period, and expire its old snapshots."""
     _check_together(request)
     table = catalog.load(request.table_name)
@@ -218,7 +226,7 @@ def compact(
     if periods is not None:
         periods.choose()  # an impossible request is refused before it becomes a job
 
-    def run(of: Call) -> CompactResult:
+    def run(of: Call) -> CompactResult | CompactDryRun:
         if periods is not None:
             return periods.merge(catalog, compactions, options, of)
         return _result(compactions.compact(table, options, of))
@@ -226,8 +234,8 @@ def compact(
     if not request.async_:
         return run(call)
     # With an idempotency key, a repeated request gets the same job.
-    return CompactResult(
-        job_id=background.start("COMPACT", table, CompactionProgress(), call, lambda job: job.respond(run(job)))
+    return AcceptedResult.of(
+        background.start("COMPACT", table, CompactionProgress(), call, lambda job: job.respond(run(job)))
     )
 
 
@@ -246,36 +254,43 @@ class _Periods:
 
     def merge(
         self, catalog: Catalog, compactions: Compactions, options: CompactionOptions, call: Call
-    ) -> CompactResult:
+    ) -> CompactResult | CompactDryRun:
         chosen = self.choose()
-        skipped = [
-            SkippedPeriodResult(period=s.period, reason=s.reason, missing_dates=[str(day) for day in s.missing])
-            for s in chosen.skipped
-        ]
-        why = "; ".join(f"{one.period} was skipped, because it is {one.reason}" for one in skipped) or None
-        if not chosen.periods:
-            return CompactResult(compacted=False, reason=why or chosen.reason, periods=[], periods_skipped=skipped)
         deletes = self.merges.deletes_source(self.table, self.request.delete_source)
         if deletes and self.request.expire_snapshots and self.request.snapshot_retention_hours is None:
             options = replace(options, snapshot_retention_hours=0)
         before = catalog.load(self.table.name)
-        outcome = compactions.compact(self.table, replace(options, periods=chosen.periods, force=True), call)
-        if outcome.plan is not None:
-            merged, warnings = _planned(before, chosen.periods, outcome.plan), list[str]()
+        if chosen.periods:
+            outcome = compactions.compact(self.table, replace(options, periods=chosen.periods, force=True), call)
         else:
-            after = catalog.load(self.table.name)
-            merged, warnings = self.merges.finish(before, after, chosen.periods, delete_source=deletes)
-        if self.period == DUE:  # most of them were merged earlier
-            merged = [one for one in merged if one.has_changed]
+            outcome = compactions.nothing(before, dry_run=options.dry_run)
+        why = [f"{one.period} was skipped, because it is {one.reason}" for one in chosen.skipped]
+        if not chosen.periods:
+            why = why or [chosen.reason or ""]
+        elif outcome.reason:
+            why = [outcome.reason, *why]
+        shown: dict[str, Any] = {
+            "reason": "; ".join(why) or None,
+            "periods_skipped": [
+                SkippedPeriodResult(period=s.period, reason=s.reason, missing_dates=[str(day) for day in s.missing])
+                for s in chosen.skipped
+            ]
+            or None,
+        }
         result = _result(outcome)
-        return result.model_copy(
-            update={
-                "reason": "; ".join(filter(None, (result.reason, why))) or None,
-                "periods": [PeriodResult(**asdict(one)) for one in merged],
-                "periods_skipped": skipped or None,
-                "warnings": [*(result.warnings or ()), *warnings] or None,
-            }
-        )
+        if isinstance(result, CompactDryRun):
+            assert outcome.plan is not None
+            planned = self._shown(_planned(before, chosen.periods, outcome.plan))
+            plan = result.plan.model_copy(update={**shown, "reason": None if outcome.plan else shown["reason"]})
+            return result.model_copy(update={"plan": plan.model_copy(update={"periods": planned})})
+        after = catalog.load(self.table.name)
+        merged, warnings = self.merges.finish(before, after, chosen.periods, delete_source=deletes)
+        shown |= {"periods": self._shown(merged), "warnings": [*(result.warnings or ()), *warnings] or None}
+        return result.model_copy(update=shown)
+
+    def _shown(self, merged: Sequence[MergedPeriod]) -> list[PeriodResult]:
+        """The periods of the response. Most of those that are due were merged earlier, and are left out."""
+        return [PeriodResult(**asdict(one)) for one in merged if one.has_changed or self.period != DUE]
 
 
 def _planned(table: Table, periods: Sequence[str], plan: Sequence[CompactionGroup]) -> list[MergedPeriod]:
@@ -291,7 +306,6 @@ def _planned(table: Table, periods: Sequence[str], plan: Sequence[CompactionGrou
 
 
 def _check_together(request: Compact) -> None:
-    given = request.model_fields_set
     if request.period is None:
         for name in ("allow_incomplete", "delete_source"):
             if getattr(request, name) is not None:
@@ -300,8 +314,9 @@ def _check_together(request: Compact) -> None:
     for name in ("partition_filter", "max_file_size_mb", "min_files", "max_files"):
         if getattr(request, name) is not None:
             raise InvalidRequest.at(name, "period merges all files of a period; send either, not both")
-    if request.delete_source and ("snapshot_retention_hours" in given or not request.expire_snapshots):
-        name = "expire_snapshots" if not request.expire_snapshots else "snapshot_retention_hours"
+    given = "snapshot_retention_hours" in request.model_fields_set
+    if request.delete_source and (given or not request.expire_snapshots):
+        name = "snapshot_retention_hours" if request.expire_snapshots else "expire_snapshots"
         raise InvalidRequest.at(
             name,
             "it contradicts delete_source: true, which expires the snapshots that need the daily files; leave it out",
@@ -342,26 +357,29 @@ def _options(request: Compact, small_files: SmallFileChecks, table: Table) -> Co
     )
 
 
-def _result(outcome: CompactionOutcome) -> CompactResult:
+def _result(outcome: CompactionOutcome) -> CompactResult | CompactDryRun:
+    metadata = Metadata(snapshot_id=outcome.snapshot_id)
+    if outcome.plan is not None:
+        return CompactDryRun(plan=_plan(outcome.plan, outcome), metadata=metadata)
     return CompactResult(
         compacted=outcome.compacted,
         reason=outcome.reason,
         stats=outcome.stats,
-        plan=None if outcome.plan is None else _plan(outcome.plan, outcome.stats.files_before),
         snapshots_kept=[KeptSnapshot(**asdict(kept)) for kept in outcome.kept[:100]],
         warnings=list(outcome.warnings) or None,
-        metadata=Metadata(snapshot_id=outcome.snapshot_id),
+        metadata=metadata,
     )
 
 
-def _plan(groups: Sequence[CompactionGroup], files_before: int) -> CompactionPlan:
+def _plan(groups: Sequence[CompactionGroup], outcome: CompactionOutcome) -> CompactionPlan:
     files, expected = sum(g.files for g in groups), sum(g.expected_files for g in groups)
     return CompactionPlan(
-        groups=list(groups[:_LISTED]),
+        reason=None if groups else outcome.reason,
+        files_removed=files,
+        files_added=expected,
+        files_after=outcome.stats.files_before - files + expected,
+        bytes_removed=sum(group.bytes for group in groups),
+        partitions_affected=len({group.partition for group in groups}),
         group_count=len(groups),
-        partitions=len({group.partition for group in groups}),
-        files=files,
-        bytes=sum(group.bytes for group in groups),
-        expected_files=expected,
-        expected_files_after=files_before - files + expected,
+        groups=list(groups[:_LISTED]),
     )

@@ -7,75 +7,71 @@ from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
 from service.errors import InvalidRequest
-from service.ledger.jobs import JobRecord, JobRecords, Place
+from service.ledger.jobs import JobRecord, JobRecords
 from service.model.names import TableName
 from service.model.times import utc, utc_or_none
 from service.operations.examples import create_table, response
-from service.operations.operation import Example, Request, Result, operation
+from service.operations.operation import Example, Result, omit_when_null, operation
+from service.operations.paging import Page, Paged, ScopedRequest
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "quiet"}
 EXAMPLES = (
     Example(
         "List a table's compactions",
         {"operation": "COMPACTION_LOG", **ADDRESS, "limit": 10},
-        response(snapshot=False, compactions=[], truncated=False),
+        response(snapshot=False, compactions=[]),
         given=(create_table(ADDRESS, {"id": "long"}),),
     ),
 )
 
 
-class CompactionLog(Request):
+class CompactionLog(Paged, ScopedRequest):
     operation: Literal["COMPACTION_LOG"]
-    table: str | None = Field(
-        default=None, description="only this table; default: the tables of `namespace` if it is sent, or of the tenant"
-    )
-    limit: int = Field(default=100, ge=1, le=1000, description="the maximum number to list")
-    before: str | None = Field(
-        default=None, description="only those that started before this time; or the last `id` of the previous page"
-    )
+    table: str | None = Field(default=None, description="only this table; default: all tables of the scope")
+    before: str | None = Field(default=None, description="only those that started before this time")
 
 
 class LoggedCompaction(BaseModel):
     id: str = Field(description="the compaction's id")
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name at that time")
-    asked_by: str = Field(description="`request <id>`, `schedule <name>` or `auto`")
+    requested_by: str = Field(description="`request <id>`, `schedule <name>` or `auto`")
     state: str = Field(description="running, done, failed, cancelled or interrupted")
     started_at: datetime = Field(description="when it started")
-    ended_at: datetime | None = Field(description="null while it runs")
-    request: Any = Field(description="the options of the request")
-    stats: Any = Field(
-        description="counts before and after, as in COMPACT's response, also if it ended early; null while it runs, or "
+    ended_at: datetime | None = omit_when_null("absent while it runs")
+    request: Any = omit_when_null("the options of the request")
+    stats: Any = omit_when_null(
+        "counts before and after, as in COMPACT's response, also if it ended early; absent while it runs, or "
         "if its instance stopped before it committed anything"
     )
-    predicted: Any = Field(description="the prediction, if one was made")
-    error: Any = Field(description="why it failed; if it is done, what failed after files were merged")
+    predicted: Any = omit_when_null("the prediction, if one was made")
+    error: Any = omit_when_null("why it failed; if it is done, what failed after files were merged")
 
 
-class CompactionLogResult(Result):
+class CompactionLogResult(Page, Result):
     compactions: list[LoggedCompaction] = Field(description="newest first; kept for 90 days")
-    truncated: bool = Field(description="whether there are more")
 
 
 @operation(CompactionLog, CompactionLogResult, pool="metadata", examples=EXAMPLES)
 def compaction_log(request: CompactionLog, catalog: Catalog, records: JobRecords) -> CompactionLogResult:
     """List past and running compactions: when they ran, who started them, and what they changed."""
-    # Without a table, a namespace limits the list only if the request names it.
-    namespace = request.namespace if request.table or "namespace" in request.model_fields_set else None
+    if request.table is not None and request.scope == "tenant":
+        raise InvalidRequest('table contradicts scope "tenant"; send only one of them', field="table")
+    after = request.place(int, str)
     found = records.log(
         "COMPACT",
         request.limit + 1,
         tenant=request.tenant_id,
-        namespace=namespace,
+        namespace=request.only_namespace,
         table=request.table,
-        before=_place(request.before, records),
+        before_ms=_before_ms(request.before),
+        after=after,
     )
-    if request.table is not None and not found:
+    if request.table is not None and not found and after is None:
         # A misspelt name has no compactions either: this refuses it.
         catalog.load(TableName(request.tenant_id, request.namespace, request.table))
-    return CompactionLogResult(
-        compactions=[_logged(job) for job in found[: request.limit]], truncated=len(found) > request.limit
-    )
+    page, next_cursor = request.page(found, lambda job: (job.started_ms, job.id))
+    return CompactionLogResult(compactions=[_logged(job) for job in page], next_cursor=next_cursor)
 
 
 def _logged(job: JobRecord) -> LoggedCompaction:
@@ -84,7 +80,7 @@ def _logged(job: JobRecord) -> LoggedCompaction:
         id=job.id,
         namespace=job.table.namespace,
         table=job.table.table,
-        asked_by=job.requested_by,
+        requested_by=job.requested_by,
         state=job.state,
         started_at=utc(job.started_ms or 0),
         ended_at=utc_or_none(job.ended_ms),
@@ -92,8 +88,7 @@ def _logged(job: JobRecord) -> LoggedCompaction:
     )
 
 
-def _place(before: str | None, records: JobRecords) -> Place | None:
-    """Where the list begins: after a job, or at a time."""
+def _before_ms(before: str | None) -> int | None:
     if before is None:
         return None
     try:
@@ -101,12 +96,8 @@ def _place(before: str | None, records: JobRecords) -> Place | None:
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         since = moment - datetime.fromtimestamp(0, UTC)
     except (ValueError, OverflowError) as e:
-        job = records.find(before)
-        if job is None or job.started_ms is None:
-            raise InvalidRequest(
-                f"before: {before[:80]!r} is neither a time nor a compaction's id; send a time as 2024-01-31T12:00:00Z",
-                field="before",
-            ) from e
-        return job.started_ms, job.id
+        raise InvalidRequest(
+            f"before: {before[:80]!r} is not a time; send it as 2024-01-31T12:00:00Z", field="before"
+        ) from e
     # Rounded up: a time between two milliseconds is after the first of them.
-    return -(-since // timedelta(milliseconds=1)), None
+    return -(-since // timedelta(milliseconds=1))

@@ -4,13 +4,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from service.catalog.namespaces import check_can_create
 from service.catalog.namespaces import create_namespace as create
 from service.catalog.tables import Catalog
 from service.commits.commit import Commits
 from service.errors import NamespaceExists
 from service.model.call import Call
 from service.operations.examples import response
-from service.operations.operation import Confirmable, Example, KeyedRequest, Result, operation
+from service.operations.operation import Example, KeyedRequest, Result, operation
 
 REQUEST: dict[str, Any] = {"operation": "CREATE_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 EXAMPLES = (
@@ -24,7 +25,7 @@ EXAMPLES = (
 )
 
 
-class CreateNamespace(Confirmable, KeyedRequest):
+class CreateNamespace(KeyedRequest):
     operation: Literal["CREATE_NAMESPACE"]
     namespace: str = Field(description="the namespace's name")
     if_not_exists: bool = Field(default=False, description="do nothing if the namespace exists")
@@ -38,11 +39,15 @@ class CreateNamespaceResult(Result):
 @operation(CreateNamespace, CreateNamespaceResult, pool="tables", examples=EXAMPLES)
 def create_namespace(request: CreateNamespace, call: Call, commits: Commits, catalog: Catalog) -> CreateNamespaceResult:
     """Create a namespace; CREATE_TABLE does this automatically."""
-    with commits.attempt(call) as attempt:
-        created = create(catalog, request.tenant_id, request.namespace) or attempt.repeated
-        if not created and not request.if_not_exists:
-            raise NamespaceExists(
-                f"namespace {request.namespace!r} exists already; choose another name, or send if_not_exists: true",
-                field="namespace",
-            )
+    name = (request.tenant_id, request.namespace)
+    created = True
+    try:
+        if not commits.earlier_batch(call):
+            check_can_create(catalog, *name)
+            with commits.of_namespace(name, call, NamespaceExists):
+                create(catalog, *name)
+    except NamespaceExists:
+        if not request.if_not_exists:
+            raise
+        created = False
     return CreateNamespaceResult(namespace_created=created, namespace_existed=not created)

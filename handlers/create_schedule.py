@@ -14,11 +14,12 @@ from service.model.call import Call
 from service.model.names import check_name
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
-from service.operations.operation import Example, Result, ScheduleRequest, operation
+from service.operations.operation import Example, Result, ScheduleRequest, omit_when_null, operation
+from service.operations.paging import check_scope
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 CREATED = response(
-    snapshot=False, schedule_created=True, schedule_replaced=False, scope="table", tables=1, next_run="<any>"
+    snapshot=False, schedule_created=True, schedule_replaced=False, scope="table", tables=1, next_run_at="<any>"
 )
 EXAMPLES = (
     Example(
@@ -39,6 +40,7 @@ EXAMPLES = (
         {
             "operation": "CREATE_SCHEDULE",
             "tenant_id": "acme",
+            "scope": "tenant",
             "name": "after-work",
             "cron": "0 18 * * MON-FRI",
             "timezone": "America/New_York",
@@ -46,7 +48,7 @@ EXAMPLES = (
             "task": {"operation": "COMPACT", "max_files": 500},
             "catch_up": False,
         },
-        {**CREATED, "scope": "all", "tables": 0},
+        {**CREATED, "scope": "tenant", "tables": 0},
     ),
 )
 
@@ -65,8 +67,8 @@ class CreateSchedule(ScheduleRequest):
     table: str | None = Field(default=None, description="the table, if the schedule covers only one")
     scope: Scope | None = Field(
         default=None,
-        description="`table`, `namespace` (all of its tables) or `all` (all of the tenant's); default: the narrowest "
-        "that the request names",
+        description="`table`, `namespace` (all of its tables) or `tenant` (all tables of the tenant); default: "
+        "`table` if the request names one, or else `namespace`",
     )
     task: dict[str, Any] = Field(
         description='what to run: `{"operation": "COMPACT"}` and other fields of that operation, but not the address'
@@ -81,7 +83,7 @@ class CreateScheduleResult(Result):
     schedule_replaced: bool = Field(description="whether it replaced another schedule")
     scope: Scope = Field(description="which tables it covers")
     tables: int = Field(description="how many these are now; tables created later are covered too")
-    next_run: datetime | None = Field(description="when it is next due; null if it is disabled")
+    next_run_at: datetime | None = omit_when_null("when it is next due; absent if it is disabled")
 
 
 @operation(CreateSchedule, CreateScheduleResult, pool="tables", examples=EXAMPLES)
@@ -91,35 +93,37 @@ def create_schedule(
     """Schedule an operation on tables by a cron expression in a time zone."""
     scope = _scope(request)
     delay_s = parse_delay(request.delay) if request.delay is not None else 0
-    plan = SchedulePlan(
-        request.tenant_id,
-        request.name,
-        ScheduleTiming(request.cron, request.timezone, delay_s, request.catch_up),
-        scope,
-        None if scope == "all" else request.namespace,
-        request.table,
-        request.task,
-        request.enabled,
+    schedule = schedules.planned(
+        SchedulePlan(
+            request.tenant_id,
+            request.name,
+            ScheduleTiming(request.cron, request.timezone, delay_s, request.catch_up),
+            scope,
+            None if scope == "tenant" else request.namespace,
+            request.table,
+            request.task,
+            request.enabled,
+        )
     )
-    with commits.attempt(call) as attempt:
-        schedule, replaced = schedules.create(plan, attempt.id, replace=request.replace)
-    return CreateScheduleResult(
-        schedule_created=not replaced,
-        schedule_replaced=replaced,
-        scope=scope,
-        tables=len(schedules.scheduler.tables_of(schedule)),
-        next_run=utc_or_none(schedule.next_ms),
-    )
+    tables = len(schedules.scheduler.tables_of(schedule))
+    with commits.in_ledger(call) as change:
+        stored, replaced = schedules.store(schedule, change.transaction, replace=request.replace)
+        result = CreateScheduleResult(
+            schedule_created=not replaced,
+            schedule_replaced=replaced,
+            scope=scope,
+            tables=tables,
+            next_run_at=utc_or_none(stored.next_ms),
+        )
+        change.respond(result)
+    return result
 
 
 def _scope(request: CreateSchedule) -> Scope:
-    """The scope that the request names, or else the narrowest that its address allows."""
-    named = "namespace" in request.model_fields_set
-    scope = request.scope or ("table" if request.table is not None else "namespace" if named else "all")
+    scope = request.scope or ("table" if request.table is not None else "namespace")
     if scope == "table" and request.table is None:
         raise InvalidRequest('table is missing; scope "table" requires it', field="table")
     if scope != "table" and request.table is not None:
         raise InvalidRequest(f'table contradicts scope "{scope}"; send only one of them', field="table")
-    if scope == "all" and named:
-        raise InvalidRequest('namespace contradicts scope "all"; send only one of them', field="namespace")
+    check_scope(request, scope)
     return scope

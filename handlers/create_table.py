@@ -19,7 +19,7 @@ from service.model.schema.partition import PartitionField, parse_partition
 from service.model.schema.types import TableSchema, without_hidden_columns
 from service.operations.examples import response
 from service.operations.ingest_requests import TableFileRequest
-from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.operations.operation import ChangeRequest, Example, Result, operation
 from service.settings import IcebergSettings
 from service.tables.life import TableLifecycle
 
@@ -62,7 +62,7 @@ EXAMPLES = (
 )
 
 
-class CreateTable(TableFileRequest, Confirmable, ChangeRequest):
+class CreateTable(TableFileRequest, ChangeRequest):
     operation: Literal["CREATE_TABLE"]
     schema_: dict[str, Any] | None = Field(
         default=None,

@@ -16,9 +16,9 @@ from service.model.query.items import Sorts, refuse_sql_order
 from service.model.schema.columns import columns_of
 from service.model.schema.key_columns import key_columns
 from service.model.schema.types import DecimalType, Primitive, TableSchema
-from service.operations.edit_requests import EditRequest, EditResult, edit_fields
+from service.operations.edit_requests import EditPlan, EditRequest, EditResult, edited
 from service.operations.examples import create_table, edit_response, write
-from service.operations.operation import Example, operation
+from service.operations.operation import DryRunResult, Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
 GIVEN = (
@@ -37,7 +37,7 @@ EXAMPLES = (
     Example(
         "See which rows would be removed",
         {**REQUEST, "dry_run": True},
-        edit_response(records_removed=1, sample=[{"before": {"user": "a", "day": "2024-01-01"}, "after": None}]),
+        edit_response(records_removed=1, sample=[{"before": {"user": "a", "day": "2024-01-01"}}]),
         given=GIVEN,
     ),
 )
@@ -50,8 +50,8 @@ class Deduplicate(EditRequest):
     )
     order_by: Sorts = Field(
         default_factory=list,
-        description="the order of duplicates: columns (dots reach into structs), or objects as in QUERY's `sort`; "
-        "default: undefined",
+        description="the order of duplicates: columns (dots reach into structs), or objects as in QUERY's `sort`; rows "
+        "that sort equally, and all rows by default, go by when they were written",
     )
     keep: Literal["first", "last"] = Field(default="first", description="which row to keep")
 
@@ -64,14 +64,22 @@ class DeduplicateResult(EditResult, Deduplicated):
     """The response to a DEDUPLICATE."""
 
 
-@operation(Deduplicate, DeduplicateResult, pool="edits", examples=EXAMPLES)
+class DeduplicatePlan(EditPlan, Deduplicated):
+    """What a DEDUPLICATE would do."""
+
+
+class DeduplicateDryRun(DryRunResult):
+    plan: DeduplicatePlan = Field(description="what would happen")
+
+
+@operation(Deduplicate, DeduplicateResult, pool="edits", examples=EXAMPLES, also=(DeduplicateDryRun,))
 def deduplicate(
     request: Deduplicate, call: Call, commits: Commits, backups: Backups, edits: Edits
-) -> DeduplicateResult:
+) -> DeduplicateResult | DeduplicateDryRun:
     """Keep one row of each key and remove the others, in one commit."""
     table = commits.table(request.table_name, call)
     outcome = edits.run(table, "DEDUPLICATE", partial(_edit, request), request.options(backups), call)
-    return DeduplicateResult(records_removed=outcome.counts.deleted, **edit_fields(outcome))
+    return edited(outcome, DeduplicateResult, DeduplicateDryRun, records_removed=outcome.counts.deleted)
 
 
 def _edit(request: Deduplicate, table: Table) -> Edit:

@@ -11,9 +11,9 @@ from service.commits.commit import Commits
 from service.edits.edits import Edits
 from service.model.call import Call
 from service.model.edits import ByFilter, Edit
-from service.operations.edit_requests import EditResult, RowsRequest, edit_fields
+from service.operations.edit_requests import EditPlan, EditResult, RowsRequest, edited
 from service.operations.examples import create_table, edit_response, write
-from service.operations.operation import Example, operation
+from service.operations.operation import DryRunResult, Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "baskets"}
 GIVEN = (
@@ -36,7 +36,7 @@ EXAMPLES = (
     Example(
         "See what a delete would do",
         {"operation": "DELETE", **ADDRESS, "filter": {"id": 3}, "dry_run": True},
-        edit_response(records_deleted=1, sample=[{"before": {"id": 3, "seen": None}, "after": None}]),
+        edit_response(records_deleted=1, sample=[{"before": {"id": 3, "seen": None}}]),
         given=GIVEN,
     ),
 )
@@ -54,12 +54,22 @@ class DeleteResult(EditResult, Deleted):
     """The response to a DELETE."""
 
 
-@operation(Delete, DeleteResult, pool="edits", examples=EXAMPLES)
-def delete(request: Delete, call: Call, commits: Commits, backups: Backups, edits: Edits) -> DeleteResult:
+class DeletePlan(EditPlan, Deleted):
+    """What a DELETE would do."""
+
+
+class DeleteDryRun(DryRunResult):
+    plan: DeletePlan = Field(description="what would happen")
+
+
+@operation(Delete, DeleteResult, pool="edits", examples=EXAMPLES, also=(DeleteDryRun,))
+def delete(
+    request: Delete, call: Call, commits: Commits, backups: Backups, edits: Edits
+) -> DeleteResult | DeleteDryRun:
     """Delete the rows that match a filter, or all rows with `all: true`."""
     table = commits.table(request.table_name, call)
     outcome = edits.run(table, "DELETE", partial(_edit, request), request.options(backups), call)
-    return DeleteResult(records_deleted=outcome.counts.deleted, **edit_fields(outcome))
+    return edited(outcome, DeleteResult, DeleteDryRun, records_deleted=outcome.counts.deleted)
 
 
 def _edit(request: Delete, table: Table) -> Edit:

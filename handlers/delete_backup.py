@@ -8,7 +8,7 @@ from service.catalog.tables import Catalog
 from service.commits.backups import Backups
 from service.model.call import Call
 from service.operations.examples import create_table, response, write
-from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.operations.operation import ChangeRequest, Example, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "drafts"}
 EXAMPLES = (
@@ -26,7 +26,7 @@ EXAMPLES = (
 )
 
 
-class DeleteBackup(Confirmable, ChangeRequest):
+class DeleteBackup(ChangeRequest):
     operation: Literal["DELETE_BACKUP"]
     name: str = Field(description="the backup's name, as in LIST_BACKUPS")
 

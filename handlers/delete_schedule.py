@@ -42,8 +42,10 @@ def delete_schedule(
     request: DeleteSchedule, call: Call, commits: Commits, schedules: Schedules
 ) -> DeleteScheduleResult:
     """Delete a schedule and its list of runs; a run in progress commits nothing more."""
-    with commits.attempt(call) as attempt:
-        if not request.if_exists and not attempt.repeated:
-            schedules.find(request.tenant_id, request.name)
-        deleted = schedules.delete(request.tenant_id, request.name) or attempt.repeated
-    return DeleteScheduleResult(schedule_deleted=deleted, schedule_existed=deleted)
+    with commits.in_ledger(call) as change:
+        deleted = schedules.delete(request.tenant_id, request.name, change.transaction)
+        if not deleted and not request.if_exists:
+            schedules.find(request.tenant_id, request.name)  # says what there is
+        result = DeleteScheduleResult(schedule_deleted=deleted, schedule_existed=deleted)
+        change.respond(result)
+    return result

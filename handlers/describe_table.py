@@ -79,7 +79,7 @@ class Description(BaseModel):
         description="false if SET_ONLINE or the property `online` excluded it from scheduled maintenance"
     )
     compaction: EffectiveCompaction = Field(description="its compaction policy; SET_COMPACTION changes it")
-    current_snapshot_id: ReturnedId | None = Field(description="null before the first write")
+    current_snapshot_id: ReturnedId | None = omit_when_null("absent before the first write")
     metadata_location: str = Field(description="the current Iceberg metadata file")
     row_count: int = Field(description="rows in the current snapshot")
     file_count: int = Field(description="data files in the current snapshot")

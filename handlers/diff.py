@@ -4,11 +4,21 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from service.catalog.as_of import snapshot_as_of
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.model.as_of import moment
+from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
+from service.operations.operation import (
+    Example,
+    Metadata,
+    Result,
+    ReturnedId,
+    TableRequest,
+    omit_when_null,
+    operation,
+)
+from service.operations.paging import Page, Paged, pinned
 from service.queries.diff import Differences, DiffPage
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "menu"}
@@ -24,8 +34,9 @@ GIVEN: tuple[dict[str, Any], ...] = (
 )
 _FIRST, _LAST = "4358829213746520102", "1886043621045928221"
 _SOUP = {"change": "updated", "before": {"dish": "soup", "price": "7.00"}, "after": {"dish": "soup", "price": "7.50"}}
-_STEW = {"change": "deleted", "before": {"dish": "stew", "price": "14.00"}, "after": None}
-_TART = {"change": "inserted", "before": None, "after": {"dish": "tart", "price": "5.00"}}
+_STEW = {"change": "deleted", "before": {"dish": "stew", "price": "14.00"}}
+_UNSOUP = {**_SOUP, "before": _SOUP["after"], "after": _SOUP["before"]}
+_TART = {"change": "inserted", "after": {"dish": "tart", "price": "5.00"}}
 _COUNTS: dict[str, Any] = {"records_inserted": 1, "records_deleted": 1, "records_updated": 1}
 _ANSWER: dict[str, Any] = response(
     from_snapshot="<any>",
@@ -33,7 +44,6 @@ _ANSWER: dict[str, Any] = response(
     **_COUNTS,
     key_cols=["dish"],
     changes=[_SOUP, _STEW, _TART],
-    has_more=False,
     files_read="<any>",
     files_shared=0,
 )
@@ -48,48 +58,52 @@ EXAMPLES = (
     Example(
         "Only count the changes until now",
         {"operation": "DIFF", **ADDRESS, "from_snapshot": _FIRST, "limit": 0},
-        {**_ANSWER, "changes": [], "has_more": True},
+        {**_ANSWER, "changes": []},
         given=GIVEN,
         taken={"from_snapshot": (2, "metadata.snapshot_id")},
     ),
     Example(
-        "One page of the changes in reverse",
-        {"operation": "DIFF", **ADDRESS, "from_snapshot": _LAST, "to_snapshot": _FIRST, "limit": 1, "offset": 1},
-        {**_ANSWER, "changes": [{"change": "inserted", "before": None, "after": _STEW["before"]}], "has_more": True},
+        "The first page of the changes in reverse",
+        {"operation": "DIFF", **ADDRESS, "from_snapshot": _LAST, "to_snapshot": _FIRST, "limit": 1},
+        {**_ANSWER, "changes": [_UNSOUP], "next_cursor": "<any>"},
         given=GIVEN,
         taken={"from_snapshot": (4, "metadata.snapshot_id"), "to_snapshot": (2, "metadata.snapshot_id")},
     ),
 )
 
 
-class Diff(Confirmable, TableRequest):
+class Diff(Paged, TableRequest):
     operation: Literal["DIFF"]
-    from_snapshot: int | str = Field(description="the earlier state: a snapshot id, a tag or backup, or a time")
-    to_snapshot: int | str | None = Field(default=None, description="the later state; default: the current one")
+    from_snapshot: AsOf = Field(description=f"the earlier state: {AS_OF}")
+    to_snapshot: AsOf | None = Field(
+        default=None, description="the later state, named in the same way; default: the current one"
+    )
     key_cols: list[str] | None = Field(
         default=None,
         description="a removed and an added row with equal values in these columns count as one update; default: the "
         "primary key, or that of the later snapshot if a column of it is missing; [] for no updates",
     )
-    limit: int = Field(default=1000, ge=0, le=10_000, description="the maximum number of changes; 0 only counts them")
-    offset: int = Field(default=0, ge=0, le=10_000_000, description="how many to skip first")
+    limit: int = Field(
+        default=1000, ge=0, le=10_000, description="the maximum number of changes in one response; 0 only counts them"
+    )
 
 
 class Change(BaseModel):
     change: Literal["inserted", "deleted", "updated"] = Field(description="how the row changed")
-    before: dict[str, Any] | None = Field(description="the row before; null if it was inserted")
-    after: dict[str, Any] | None = Field(description="the row after; null if it was deleted")
+    before: dict[str, Any] | None = omit_when_null("the row before; absent if it was inserted")
+    after: dict[str, Any] | None = omit_when_null("the row after; absent if it was deleted")
 
 
-class DiffResult(Result):
+class DiffResult(Page, Result):
     from_snapshot: ReturnedId = Field(description="the snapshot of the earlier state")
     to_snapshot: ReturnedId = Field(description="the snapshot of the later state")
     records_inserted: int = Field(description="rows inserted, each counted as often as it was")
     records_deleted: int = Field(description="rows deleted")
     records_updated: int = Field(description="rows updated: a removed and an added row with the same key")
     key_cols: list[str] = Field(description="the key columns used; [] if none")
-    changes: list[Change] = Field(description="one page of changes, always in the same order")
-    has_more: bool = Field(description="whether there are changes beyond this page")
+    changes: list[Change] = Field(
+        description="one page of changes, always in the same order; a cursor keeps the two states"
+    )
     files_read: int = Field(description="data files that are only in one of the two; no others are opened")
     files_shared: int = Field(description="data files that are in both")
 
@@ -98,11 +112,18 @@ class DiffResult(Result):
 def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) -> DiffResult:
     """List the rows that were inserted, deleted and updated between any two states of a table."""
     table = catalog.load(request.table_name)
-    before = table.snapshot_as_of(moment(request.from_snapshot), "from_snapshot")
-    after = _after(request, table) or before
-    found = differences.between(call, table, before, after, request.key_cols, DiffPage(request.limit, request.offset))
+    place = request.place(str, int, int, list, int)
+    if place is None:
+        before = snapshot_as_of(table, request.from_snapshot, "from_snapshot")
+        after, keys, done = _after(request, table) or before, request.key_cols, 0
+    else:
+        uuid, first, second, keys, done = place
+        before, after = (pinned(table, uuid, snapshot_id) for snapshot_id in (first, second))
+    found = differences.between(call, table, before, after, keys, DiffPage(request.limit, done))
     counts = found.compared
-    total = counts.inserted + counts.deleted + counts.updated
+    done += len(counts.changes)
+    more = request.limit and done < counts.inserted + counts.deleted + counts.updated
+    next_place = [table.uuid, before.snapshot_id, after.snapshot_id, list(found.keys), done]
     return DiffResult(
         from_snapshot=before.snapshot_id,
         to_snapshot=after.snapshot_id,
@@ -111,7 +132,7 @@ def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) 
         records_updated=counts.updated,
         key_cols=list(found.keys),
         changes=[Change(change=c.kind, before=c.before, after=c.after) for c in counts.changes],
-        has_more=request.offset + len(counts.changes) < total,
+        next_cursor=request.cursor_at(next_place) if more else None,
         files_read=found.files_read,
         files_shared=found.files_shared,
         metadata=Metadata(snapshot_id=after.snapshot_id),
@@ -120,5 +141,5 @@ def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) 
 
 def _after(request: Diff, table: Table) -> Snapshot | None:
     if request.to_snapshot is not None:
-        return table.snapshot_as_of(moment(request.to_snapshot), "to_snapshot")
+        return snapshot_as_of(table, request.to_snapshot, "to_snapshot")
     return None if table.current_snapshot_id is None else table.snapshot(table.current_snapshot_id, "to_snapshot")

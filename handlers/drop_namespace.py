@@ -4,13 +4,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from service.catalog.namespaces import check_can_drop
 from service.catalog.namespaces import drop_namespace as drop
 from service.catalog.tables import Catalog
 from service.commits.commit import Commits
-from service.errors import NamespaceNotFound
+from service.errors import NamespaceNotEmpty, NamespaceNotFound
 from service.model.call import Call
 from service.operations.examples import response
-from service.operations.operation import Confirmable, Example, KeyedRequest, Result, operation
+from service.operations.operation import Example, KeyedRequest, Result, operation
 
 REQUEST: dict[str, Any] = {"operation": "DROP_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 EXAMPLES = (
@@ -28,7 +29,7 @@ EXAMPLES = (
 )
 
 
-class DropNamespace(Confirmable, KeyedRequest):
+class DropNamespace(KeyedRequest):
     operation: Literal["DROP_NAMESPACE"]
     namespace: str = Field(description="the namespace's name")
     if_exists: bool = Field(default=False, description="do nothing if the namespace does not exist")
@@ -42,12 +43,15 @@ class DropNamespaceResult(Result):
 @operation(DropNamespace, DropNamespaceResult, pool="tables", examples=EXAMPLES)
 def drop_namespace(request: DropNamespace, call: Call, commits: Commits, catalog: Catalog) -> DropNamespaceResult:
     """Drop a namespace that has no tables."""
+    name = (request.tenant_id, request.namespace)
     existed = True
-    with commits.attempt(call) as attempt:
-        try:
-            drop(catalog, request.tenant_id, request.namespace)
-        except NamespaceNotFound:
-            if not request.if_exists and not attempt.repeated:
-                raise
-            existed = attempt.repeated
+    try:
+        if not commits.earlier_batch(call):
+            check_can_drop(catalog, *name)
+            with commits.of_namespace(name, call, NamespaceNotFound, NamespaceNotEmpty):
+                drop(catalog, *name)
+    except NamespaceNotFound:
+        if not request.if_exists:
+            raise
+        existed = False
     return DropNamespaceResult(namespace_dropped=existed, namespace_existed=existed)

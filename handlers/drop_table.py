@@ -9,7 +9,7 @@ from service.errors import ConfirmationRequired, TableNotFound
 from service.model.call import Call
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
-from service.operations.operation import ChangeRequest, Confirmable, Example, Result, omit_when_null, operation
+from service.operations.operation import ChangeRequest, Example, Result, omit_when_null, operation
 from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "scratch"}
@@ -24,7 +24,7 @@ EXAMPLES = (
             table_existed=True,
             purged=False,
             table_id="<any>",
-            restorable_until="<any>",
+            expires_at="<any>",
         ),
         GIVEN,
     ),
@@ -42,7 +42,7 @@ EXAMPLES = (
 )
 
 
-class DropTable(Confirmable, ChangeRequest):
+class DropTable(ChangeRequest):
     operation: Literal["DROP_TABLE"]
     if_exists: bool = Field(default=False, description="do nothing if the table does not exist")
     purge: bool = Field(default=False, description="delete its files at once; needs confirm: true")
@@ -54,7 +54,7 @@ class DropTableResult(Result):
     table_existed: bool = Field(description="whether it existed before")
     purged: bool = Field(description="whether its files were deleted; with `purge`, maintenance soon deletes the rest")
     table_id: str | None = omit_when_null("its id, which distinguishes tables of the same name")
-    restorable_until: datetime | None = omit_when_null("until when RESTORE_TABLE can restore it")
+    expires_at: datetime | None = omit_when_null("until when RESTORE_TABLE can restore it")
 
 
 @operation(DropTable, DropTableResult, pool="tables", examples=EXAMPLES)
@@ -77,5 +77,5 @@ def drop_table(request: DropTable, call: Call, life: TableLifecycle) -> DropTabl
         table_existed=True,
         purged=dropped.purged,
         table_id=dropped.table_id,
-        restorable_until=utc_or_none(dropped.restorable_until_ms),
+        expires_at=utc_or_none(dropped.restorable_until_ms),
     )

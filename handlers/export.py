@@ -12,9 +12,17 @@ from service.ingest.periods.merges import ingestion_config
 from service.jobs.background import Background
 from service.model.call import Call
 from service.model.ingest.periods import parse_period
-from service.operations.examples import response
+from service.operations.examples import planned, response
 from service.operations.ingest_requests import parse_date
-from service.operations.operation import BackgroundRequest, Example, Result, omit_when_null, operation
+from service.operations.operation import (
+    AcceptedResult,
+    BackgroundRequest,
+    DryRunResult,
+    Example,
+    Plan,
+    Result,
+    operation,
+)
 
 _LISTED = 1000
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
@@ -43,7 +51,7 @@ EXAMPLES = (
     Example(
         "See what an export would write",
         {"operation": "EXPORT", **ADDRESS, "date": "2024-01-31", "dry_run": True},
-        response(snapshot=False, files=[{"path": "<any>"}], files_written=0, files_current=0),
+        planned(snapshot=False, files=["<any>"], files_written=1, files_current=0),
         given=GIVEN,
     ),
 )
@@ -58,35 +66,46 @@ class Export(BackgroundRequest):
 
 
 class ExportedFileResult(BaseModel):
-    """A file that was written; in a dry run, that would be."""
+    """A file that was written."""
 
     path: str = Field(description="its path or S3 URL")
-    records: int | None = omit_when_null("its rows")
-    bytes: int | None = omit_when_null("its size")
+    records: int = Field(description="its rows")
+    bytes: int = Field(description="its size")
 
 
 class ExportResult(Result):
-    files: list[ExportedFileResult] | None = omit_when_null(
-        "the files that were written; in a dry run, that would be; at most 1,000"
-    )
-    files_written: int | None = omit_when_null("how many were written")
-    files_current: int | None = omit_when_null("how many other files were up to date")
-    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
+    files: list[ExportedFileResult] = Field(description="the files that were written; at most 1,000")
+    files_written: int = Field(description="how many were written")
+    files_current: int = Field(description="how many other files were up to date")
 
 
-@operation(Export, ExportResult, pool="bulk", examples=EXAMPLES)
-def export(request: Export, call: Call, catalog: Catalog, exports: Exports, background: Background) -> ExportResult:
+class ExportPlan(Plan):
+    """What an EXPORT would write."""
+
+    files: list[str] = Field(description="the paths or S3 URLs of the files that would be written; at most 1,000")
+    files_written: int = Field(description="how many would be written")
+    files_current: int = Field(description="how many other files are up to date")
+
+
+class ExportDryRun(DryRunResult):
+    plan: ExportPlan = Field(description="what would happen")
+
+
+@operation(Export, ExportResult, pool="bulk", examples=EXAMPLES, also=(ExportDryRun, AcceptedResult))
+def export(
+    request: Export, call: Call, catalog: Catalog, exports: Exports, background: Background
+) -> ExportResult | ExportDryRun | AcceptedResult:
     """Write daily files, and files of merged periods, under the table file's base_path."""
     table = catalog.load(request.table_name)
     selection = _selection(request, table)
 
-    def run(of: Call) -> ExportResult:
+    def run(of: Call) -> ExportResult | ExportDryRun:
         return _result(request, exports.run(table, selection, of, dry_run=request.dry_run))
 
     if not request.async_:
         return run(call)
-    return ExportResult(
-        job_id=background.start("EXPORT", table, ExportProgress(), call, lambda job: job.respond(run(job)))
+    return AcceptedResult.of(
+        background.start("EXPORT", table, ExportProgress(), call, lambda job: job.respond(run(job)))
     )
 
 
@@ -110,10 +129,13 @@ def _selection(request: Export, table: Table) -> ExportSelection:
     return ExportSelection((first, last))
 
 
-def _result(request: Export, outcome: ExportOutcome) -> ExportResult:
-    shown = [asdict(one) if not request.dry_run else {"path": one.path} for one in outcome.written[:_LISTED]]
+def _result(request: Export, outcome: ExportOutcome) -> ExportResult | ExportDryRun:
+    listed, written = outcome.written[:_LISTED], len(outcome.written)
+    if request.dry_run:
+        files = [one.path for one in listed]
+        return ExportDryRun(plan=ExportPlan(files=files, files_written=written, files_current=outcome.current))
     return ExportResult(
-        files=[ExportedFileResult(**one) for one in shown],
-        files_written=0 if request.dry_run else len(outcome.written),
+        files=[ExportedFileResult(**asdict(one)) for one in listed],
+        files_written=written,
         files_current=outcome.current,
     )

@@ -5,12 +5,21 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.catalog.tables import Catalog
+from service.catalog.tables import Catalog, Snapshot
 from service.ledger.ledger import Ledger
 from service.model.times import utc
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
-from service.queries.history import HistoryEntry, history_entries
+from service.operations.operation import (
+    Example,
+    Metadata,
+    Result,
+    ReturnedId,
+    TableRequest,
+    omit_when_null,
+    operation,
+)
+from service.operations.paging import Page, Paged
+from service.queries.history import HistoryEntry, history_entries, newest_first
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -18,15 +27,15 @@ GIVEN: tuple[dict[str, Any], ...] = (
     write(ADDRESS, {"item": "tea", "count": 3}, {"item": "rice", "count": 5}),
     {"operation": "UPDATE", **ADDRESS, "updates": {"count": 4}, "filter": {"item": "tea"}, "create_backup": True},
 )
-_ANY = dict.fromkeys(("snapshot_id", "timestamp", "request_ids"), "<any>")
+_ANY = dict.fromkeys(("snapshot_id", "committed_at", "request_ids"), "<any>")
 _UPDATE = {
     **_ANY,
     "parent_id": "<any>",
     "operation": "UPDATE",
     "iceberg_operation": "overwrite",
-    "rows_added": 0,
-    "rows_removed": 0,
-    "rows_updated": 1,
+    "records_added": 0,
+    "records_removed": 0,
+    "records_updated": 1,
     "files_added": 1,
     "files_removed": 1,
     "tags": [],
@@ -34,41 +43,36 @@ _UPDATE = {
     "is_ancestor": True,
 }
 _WRITE = {
-    **_UPDATE,
-    "parent_id": None,
+    **{name: value for name, value in _UPDATE.items() if name != "parent_id"},
     "operation": "WRITE",
     "iceberg_operation": "append",
-    "rows_added": 2,
-    "rows_updated": 0,
+    "records_added": 2,
+    "records_updated": 0,
     "files_removed": 0,
     "tags": "<any>",
     "is_current": False,
 }
 
 
-def _example(title: str, request: dict[str, Any], snapshots: list[dict[str, Any]], has_more: bool) -> Example:
-    body = response(snapshots=snapshots, total=2, has_more=has_more)
+def _example(title: str, request: dict[str, Any], snapshots: list[dict[str, Any]], **more: Any) -> Example:
+    body = response(snapshots=snapshots, total=2, **more)
     return Example(title, {"operation": "HISTORY", **ADDRESS, **request}, body, given=GIVEN)
 
 
 EXAMPLES = (
-    _example("List a table's commits, newest first", {}, [_UPDATE, _WRITE], has_more=False),
-    _example("Show the latest commit", {"limit": 1}, [_UPDATE], has_more=True),
+    _example("List a table's commits, newest first", {}, [_UPDATE, _WRITE]),
+    _example("Show the latest commit", {"limit": 1}, [_UPDATE], next_cursor="<any>"),
 )
 
 
-class History(Confirmable, TableRequest):
+class History(Paged, TableRequest):
     operation: Literal["HISTORY"]
-    limit: int = Field(default=100, ge=1, le=1000, description="the maximum number of snapshots")
-    offset: int = Field(default=0, ge=0, le=2_000_000_000, description="how many to skip first")
 
 
 class ListedCommit(BaseModel):
     snapshot_id: ReturnedId = Field(description="its id, for `as_of`, DIFF and ROLLBACK")
-    parent_id: ReturnedId | None = Field(
-        description="the previous snapshot, which may have expired; null for the first"
-    )
-    timestamp: datetime = Field(description="when it was committed")
+    parent_id: ReturnedId | None = omit_when_null("the previous snapshot, which may have expired; absent for the first")
+    committed_at: datetime = Field(description="when it was committed")
     operation: str = Field(
         description="the operation that made it, such as WRITE or COMPACT; `iceberg_operation` if it is no longer "
         "recorded, or if another engine made the commit"
@@ -78,9 +82,9 @@ class ListedCommit(BaseModel):
         description="`metadata.request_id` of every request in this commit, in order of arrival; empty if no longer "
         "recorded, and for commits of other engines"
     )
-    rows_added: int = Field(description="rows added")
-    rows_removed: int = Field(description="rows removed")
-    rows_updated: int = Field(
+    records_added: int = Field(description="rows added")
+    records_removed: int = Field(description="rows removed")
+    records_updated: int = Field(
         description="rows updated; in a commit of another engine, updated rows and rows copied to other files count as "
         "removed and added instead"
     )
@@ -93,23 +97,28 @@ class ListedCommit(BaseModel):
     )
 
 
-class HistoryResult(Result):
+class HistoryResult(Page, Result):
     snapshots: list[ListedCommit] = Field(description="newest first")
     total: int = Field(description="snapshots of the table; older ones have expired")
-    has_more: bool = Field(description="whether there are older ones")
 
 
 @operation(History, HistoryResult, pool="metadata", examples=EXAMPLES)
 def history(request: History, catalog: Catalog, ledger: Ledger) -> HistoryResult:
     """List the commits of a table: their times, operations, requests, and the rows and files that they changed."""
     table = catalog.load(request.table_name)
-    page = history_entries(table, ledger, request.limit, request.offset)
+    after = request.place(int, int, int)
+    found = newest_first(table.snapshots())
+    page, next_cursor = request.page((s for s in found if after is None or _place(s) < after), _place)
     return HistoryResult(
-        snapshots=[_listed(entry) for entry in page],
+        snapshots=[_listed(entry) for entry in history_entries(table, ledger, page)],
         total=table.snapshot_count,
-        has_more=request.offset + len(page) < table.snapshot_count,
+        next_cursor=next_cursor,
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
+
+
+def _place(snapshot: Snapshot) -> tuple[int, int, int]:
+    return snapshot.sequence_number, snapshot.timestamp_ms, snapshot.snapshot_id
 
 
 def _listed(entry: HistoryEntry) -> ListedCommit:
@@ -118,13 +127,13 @@ def _listed(entry: HistoryEntry) -> ListedCommit:
     return ListedCommit(
         snapshot_id=snapshot.snapshot_id,
         parent_id=snapshot.parent_id,
-        timestamp=utc(snapshot.timestamp_ms),
+        committed_at=utc(snapshot.timestamp_ms),
         operation=entry.requests.operation if entry.requests else kind,
         iceberg_operation=kind,
         request_ids=list(entry.requests.request_ids) if entry.requests else [],
-        rows_added=entry.rows.added,
-        rows_removed=entry.rows.removed,
-        rows_updated=entry.rows.updated,
+        records_added=entry.rows.added,
+        records_removed=entry.rows.removed,
+        records_updated=entry.rows.updated,
         files_added=snapshot.counted("added-data-files"),
         files_removed=snapshot.counted("deleted-data-files"),
         tags=list(entry.tags),

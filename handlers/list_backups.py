@@ -9,7 +9,16 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Catalog, Table
 from service.commits.backups import Backup, backups_of, figures
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
+from service.operations.operation import (
+    Example,
+    Metadata,
+    Result,
+    ReturnedId,
+    TableRequest,
+    omit_when_null,
+    operation,
+)
+from service.operations.paging import Page, Paged, limit_field
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 LISTED = {
@@ -36,22 +45,23 @@ EXAMPLES = (
 )
 
 
-class ListBackups(Confirmable, TableRequest):
+class ListBackups(Paged, TableRequest):
     operation: Literal["LIST_BACKUPS"]
+    limit: int = limit_field(1000, 10_000)
 
 
 class KeptBackup(BaseModel):
     name: str = Field(description="its name, for RESTORE_BACKUP and DELETE_BACKUP; an Iceberg tag of the table")
     snapshot_id: ReturnedId = Field(description="the snapshot that it keeps, which QUERY's `as_of` can read")
     created_at: datetime = Field(description="when it was made")
-    expires_at: datetime | None = Field(description="when it expires; null if it is kept until it is deleted")
+    expires_at: datetime | None = omit_when_null("when it expires; absent if it is kept until it is deleted")
     operation: str = Field(description="the operation that it was made for")
     records: int = Field(description="its rows; includes deleted rows if another engine left delete files")
     files: int = Field(description="its data files")
     bytes: int = Field(description="the size of these files")
 
 
-class ListBackupsResult(Result):
+class ListBackupsResult(Page, Result):
     backups: list[KeptBackup] = Field(description="newest first")
 
 
@@ -59,10 +69,18 @@ class ListBackupsResult(Result):
 def list_backups(request: ListBackups, catalog: Catalog) -> ListBackupsResult:
     """List the backups of a table: what each holds, which operation it was made for, and when it expires."""
     table = catalog.load(request.table_name)
+    after = request.place(str, str)
+    found = (b for b in backups_of(table) if after is None or _place(b) < after)
+    page, next_cursor = request.page(found, _place)
     return ListBackupsResult(
-        backups=[_kept(table, backup) for backup in backups_of(table)],
+        backups=[_kept(table, backup) for backup in page],
+        next_cursor=next_cursor,
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
+
+
+def _place(backup: Backup) -> tuple[str, str]:
+    return backup.made_at.isoformat(timespec="milliseconds"), backup.name
 
 
 def _kept(table: Table, backup: Backup) -> KeptBackup:

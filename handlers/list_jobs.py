@@ -7,25 +7,17 @@ from pydantic import BaseModel, Field
 
 from service.jobs.job import State
 from service.jobs.jobs import Jobs
+from service.model.times import as_ms
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Example, Result, TenantRequest, operation
+from service.operations.operation import Example, Result, omit_when_null, operation
+from service.operations.paging import Page, Paged, ScopedRequest
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "letters"}
-LISTED = {
-    "id": "<any>",
-    "kind": "COMPACT",
-    "table": {**ADDRESS, "tenant_id": "<any>"},
-    "state": "<any>",
-    "cancelling": False,
-    "progress": "<any>",
-    "created_at": "<any>",
-    "ended_at": "<any>",
-}
 EXAMPLES = (
     Example(
         "List current and past jobs",
-        {"operation": "LIST_JOBS", "tenant_id": "acme", "limit": 10},
-        response(snapshot=False, jobs=[LISTED], has_more=False),
+        {"operation": "LIST_JOBS", "tenant_id": "acme", "scope": "tenant", "limit": 10},
+        response(snapshot=False, jobs="<any>"),
         given=(
             create_table(ADDRESS, {"text": "string"}),
             write(ADDRESS, {"text": "hello"}),
@@ -35,9 +27,8 @@ EXAMPLES = (
 )
 
 
-class ListJobs(TenantRequest):
+class ListJobs(Paged, ScopedRequest):
     operation: Literal["LIST_JOBS"]
-    limit: int = Field(default=100, ge=1, le=1000, description="the maximum number of jobs")
 
 
 class ListedJob(BaseModel):
@@ -50,18 +41,17 @@ class ListedJob(BaseModel):
     cancelling: bool = Field(default=False, description="whether it was cancelled but has not ended yet")
     progress: dict[str, Any] = Field(description="its current or last progress")
     created_at: datetime = Field(description="when it was created")
-    ended_at: datetime | None = Field(default=None, description="when it ended; null if it has not")
+    ended_at: datetime | None = omit_when_null("when it ended; absent if it has not")
 
 
-class ListJobsResult(Result):
+class ListJobsResult(Page, Result):
     jobs: list[ListedJob] = Field(description="newest first; jobs are listed for a week after their end")
-    has_more: bool = Field(description="whether there are older jobs")
 
 
 @operation(ListJobs, ListJobsResult, pool="metadata", examples=EXAMPLES)
 def list_jobs(request: ListJobs, jobs: Jobs) -> ListJobsResult:
-    """List a tenant's jobs, newest first: what each does, its progress, and how it ended."""
-    found = jobs.latest(request.tenant_id, request.namespace, request.limit + 1)
-    return ListJobsResult(
-        jobs=[ListedJob(**job) for job in found[: request.limit]], has_more=len(found) > request.limit
-    )
+    """List the jobs of a namespace or of a tenant, newest first: what each does, its progress, and how it ended."""
+    after = request.place(int, str)
+    found = jobs.latest(request.tenant_id, request.only_namespace, request.limit + 1, after)
+    page, next_cursor = request.page([ListedJob(**job) for job in found], lambda job: (as_ms(job.created_at), job.id))
+    return ListJobsResult(jobs=page, next_cursor=next_cursor)

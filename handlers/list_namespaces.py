@@ -6,7 +6,8 @@ from pydantic import Field
 
 from service.catalog.tables import Catalog
 from service.operations.examples import response
-from service.operations.operation import Confirmable, Example, Result, TenantRequest, operation
+from service.operations.operation import Example, Request, Result, operation
+from service.operations.paging import Page, Paged, limit_field
 
 TENANT = {"tenant_id": "acme"}
 EXAMPLES = (
@@ -19,16 +20,21 @@ EXAMPLES = (
 )
 
 
-class ListNamespaces(Confirmable, TenantRequest):
+class ListNamespaces(Paged, Request):
     operation: Literal["LIST_NAMESPACES"]
+    limit: int = limit_field(1000, 10_000)
+    # A frozen model may widen a field's type: nobody can assign to it.
+    namespace: str | None = Field(default=None, description="only this namespace, if it exists")  # type: ignore[assignment]
 
 
-class ListNamespacesResult(Result):
+class ListNamespacesResult(Page, Result):
     namespaces: list[str] = Field(description="their names, in order")
 
 
 @operation(ListNamespaces, ListNamespacesResult, pool="metadata", examples=EXAMPLES)
 def list_namespaces(request: ListNamespaces, catalog: Catalog) -> ListNamespacesResult:
     """List a tenant's namespaces by name."""
-    found = (name for _, name in catalog.list_namespaces(request.tenant_id))
-    return ListNamespacesResult(namespaces=[name for name in found if request.namespace in (None, name)])
+    [after] = request.place(str) or [""]
+    found = (name for _, name in catalog.list_namespaces(request.tenant_id) if name > after)
+    page, next_cursor = request.page((n for n in found if request.namespace in (None, n)), lambda name: [name])
+    return ListNamespacesResult(namespaces=page, next_cursor=next_cursor)

@@ -1,5 +1,6 @@
 """LIST_PARTITIONS: list a table's partitions, from metadata alone."""
 
+from types import NoneType
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -13,6 +14,7 @@ from service.model.filters.pruning import partition_expression
 from service.model.schema.ranges import ranges_of
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Metadata, Result, TableRequest, omit_when_null, operation
+from service.operations.paging import Page, Paged, limit_field, pinned
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "sales"}
 PARTITION = [{"field": "sold_at", "transform": "month", "name": "month"}, {"field": "country", "transform": "identity"}]
@@ -26,7 +28,7 @@ def _partition(month: str, country: str, files: int, rows: int) -> dict[str, Any
     return {
         "partition": {"month": month, "country": country},
         "spec_id": 0,
-        "rows": rows,
+        "records": rows,
         "files": files,
         "bytes": "<any>",
         "small_files": files,
@@ -50,32 +52,31 @@ EXAMPLES = (
                 _partition("2024-05", "IT", 1, 1),
             ],
             total=3,
-            truncated=False,
         ),
         given=GIVEN,
     ),
     Example(
         "List only those that a filter may match",
         {"operation": "LIST_PARTITIONS", **ADDRESS, "partition_filter": {"country": "IT"}, "limit": 10},
-        response(partitions=[_partition("2024-05", "IT", 1, 1)], total=1, truncated=False),
+        response(partitions=[_partition("2024-05", "IT", 1, 1)], total=1),
         given=GIVEN,
     ),
 )
 
 
-class ListPartitions(TableRequest):
+class ListPartitions(Paged, TableRequest):
     operation: Literal["LIST_PARTITIONS"]
     partition_filter: Any = Field(
         default=None, description="a filter on partition columns: only partitions that it may match are listed"
     )
-    limit: int = Field(default=1000, ge=1, le=100_000, description="the maximum number of partitions")
+    limit: int = limit_field(1000, 100_000)
 
 
 class KeyRange(BaseModel):
     """A range of the first key."""
 
-    from_: Any = Field(serialization_alias="from", description="the lowest key; null if the range has no lower bound")
-    before: Any = Field(description="the first key above the range; null if it has no upper bound")
+    from_: Any = omit_when_null("the lowest key; absent if the range has no lower bound", "from")
+    before: Any = omit_when_null("the first key above the range; absent if it has no upper bound")
 
 
 class Partition(BaseModel):
@@ -85,17 +86,16 @@ class Partition(BaseModel):
     )
     spec_id: int = Field(description="the table's partitioning that the files were written with; 0 is the first")
     range: KeyRange | None = omit_when_null("the keys in its files, if the table is split by ranges of its first key")
-    rows: int = Field(description="its rows; includes deleted rows if another engine left delete files")
+    records: int = Field(description="its rows; includes deleted rows if another engine left delete files")
     files: int = Field(description="its data files")
     bytes: int = Field(description="the size of these files")
     small_files: int = Field(description="how many of them count as small")
     average_file_bytes: int = Field(description="the mean size of a file")
 
 
-class ListPartitionsResult(Result):
+class ListPartitionsResult(Page, Result):
     partitions: list[Partition] = Field(description="most small files first, then most files, then by value")
     total: int = Field(description="all partitions that the filter may match")
-    truncated: bool = Field(description="whether there are more than `limit`")
 
 
 @operation(ListPartitions, ListPartitionsResult, pool="metadata", examples=EXAMPLES)
@@ -103,24 +103,32 @@ def list_partitions(request: ListPartitions, catalog: Catalog, small_files: Smal
     """List a table's partitions with their rows, files, bytes and small files, most fragmented first."""
     table = catalog.load(request.table_name)
     pruning = partition_expression(request.partition_filter, table.schema, table.partition)
-    found = by_partition(matching_files(table, pruning), small_files.small_bytes(table))
+    # Every write changes the order, so a cursor keeps the snapshot and what counts as small.
+    first: tuple[Any, ...] = (table.uuid, table.current_snapshot_id, small_files.small_bytes(table), 0)
+    uuid, snapshot_id, small_bytes, done = request.place(str, (int, NoneType), int, int) or first
+    if snapshot_id is not None:
+        pinned(table, uuid, snapshot_id)
+    found = by_partition(matching_files(table, pruning, snapshot_id), small_bytes)
+    page, _ = request.page(found[done:], lambda _: [])
+    done += len(page)
+    more = done < len(found)
     return ListPartitionsResult(
         partitions=[
             Partition(
                 partition=partition_values(table, p.group),
                 spec_id=p.group[0],
                 range=_range(table, p.group),
-                rows=p.rows,
+                records=p.rows,
                 files=p.files,
                 bytes=p.bytes,
                 small_files=p.small_files,
                 average_file_bytes=p.average_file_bytes,
             )
-            for p in found[: request.limit]
+            for p in page
         ],
         total=len(found),
-        truncated=len(found) > request.limit,
-        metadata=Metadata(snapshot_id=table.current_snapshot_id),
+        next_cursor=request.cursor_at([uuid, snapshot_id, small_bytes, done]) if more else None,
+        metadata=Metadata(snapshot_id=snapshot_id),
     )
 
 

@@ -4,10 +4,12 @@ from typing import Literal
 
 from pydantic import Field
 
+from service.errors import InvalidRequest
 from service.jobs.schedules.schedules import Schedules
-from service.ledger.schedules import Schedule
+from service.ledger.schedules import ScheduleFilter
 from service.operations.examples import create_table, response
-from service.operations.operation import Example, Request, Result, operation
+from service.operations.operation import Example, Result, operation
+from service.operations.paging import Page, Paged, ScopedRequest, limit_field
 from service.operations.schedule_results import ScheduleResult, schedule_result
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "parcels"}
@@ -16,7 +18,6 @@ LISTED = {
     "name": "hourly",
     "cron": "30 * * * *",
     "timezone": "UTC",
-    "delay": None,
     "scope": "table",
     "namespace": "shop",
     "table": "parcels",
@@ -24,47 +25,40 @@ LISTED = {
     "enabled": True,
     "catch_up": True,
     "created_at": "<any>",
-    "next_run": "<any>",
-    "running": None,
-    "last_run": None,
+    "next_run_at": "<any>",
     "runs": [],
 }
 EXAMPLES = (
     Example(
         "List a tenant's schedules",
-        {"operation": "LIST_SCHEDULES", "tenant_id": "acme", "runs": 5},
+        {"operation": "LIST_SCHEDULES", "tenant_id": "acme", "scope": "tenant", "runs": 5},
         response(snapshot=False, schedules=[LISTED]),
         given=(create_table(ADDRESS, {"id": "long"}), {"operation": "CREATE_SCHEDULE", **ADDRESS, **HOURLY}),
     ),
 )
 
 
-class ListSchedules(Request):
+class ListSchedules(Paged, ScopedRequest):
     operation: Literal["LIST_SCHEDULES"]
+    limit: int = limit_field(1000, 1000)
     name: str | None = Field(default=None, description="only the schedule with this name, if it exists")
-    table: str | None = Field(
-        default=None, description="only the schedules of this table; `namespace` alone: only those of the namespace"
-    )
+    table: str | None = Field(default=None, description="only the schedules of this table; default: all of the scope")
     runs: int = Field(default=0, ge=0, le=50, description="how many of the latest runs to list; 50 are kept")
 
 
-class ListSchedulesResult(Result):
+class ListSchedulesResult(Page, Result):
     schedules: list[ScheduleResult] = Field(description="in the order of their names")
 
 
 @operation(ListSchedules, ListSchedulesResult, pool="metadata", examples=EXAMPLES)
 def list_schedules(request: ListSchedules, schedules: Schedules) -> ListSchedulesResult:
-    """List a tenant's schedules: when each is due, what it runs, and how its last run ended."""
-    found = [s for s in schedules.of_tenant(request.tenant_id) if _matches(request, s)]
-    runs = schedules.runs(found, max(2, request.runs))
-    return ListSchedulesResult(schedules=[schedule_result(s, runs[s.id], request.runs) for s in found])
-
-
-def _matches(request: ListSchedules, schedule: Schedule) -> bool:
-    """A table or a namespace in the request matches only the schedules of exactly that table or namespace."""
-    addressed = request.table is not None or "namespace" in request.model_fields_set
-    return (
-        request.name in (None, schedule.name)
-        and request.table in (None, schedule.table)
-        and (not addressed or request.namespace == schedule.namespace)
-    )
+    """List the schedules of a namespace or of a tenant: when each is due, what it runs, and how its last run ended."""
+    if request.table is not None and request.scope == "tenant":
+        raise InvalidRequest('table contradicts scope "tenant"; send only one of them', field="table")
+    which = ScheduleFilter(request.only_namespace, request.table, request.name)
+    [after] = request.place(str) or [None]
+    found = schedules.of_tenant(request.tenant_id, which, after, request.limit + 1)
+    page, next_cursor = request.page(found, lambda schedule: [schedule.name])
+    runs = schedules.runs(page, max(2, request.runs))
+    listed = [schedule_result(schedule, runs[schedule.id], request.runs) for schedule in page]
+    return ListSchedulesResult(schedules=listed, next_cursor=next_cursor)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import astuple
 from functools import partial
 from typing import Any, Literal
 
@@ -18,13 +19,15 @@ from service.engine.sql.window import Window
 from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound
 from service.maintenance.advise.query_log import QueryLog
 from service.metrics.metrics import Metrics
-from service.model.as_of import moment
+from service.model import cursor
+from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.model.query.items import Aggregations, Joins, Projection, Sorts
 from service.model.query.plan import QueryParts
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Metadata, Request, Result, omit_when_null, operation
-from service.queries.reading import Reading, ReadOptions, read_parts, read_sql
+from service.operations.paging import Page, Paged
+from service.queries.reading import Pin, Reading, ReadOptions, read_parts, read_sql
 from service.queries.streaming.accept import Form, accepted_format
 from service.queries.streaming.streams import Stream, Streams
 
@@ -45,6 +48,8 @@ GIVEN = (
 def _example(title: str, request: dict[str, Any], rows: list[dict[str, Any]], has_more: bool = False) -> Example:
     body = response(data=rows)
     body["metadata"] |= {"row_count": len(rows), "scanned_files": 1, "scanned_bytes": "<any>", "has_more": has_more}
+    if has_more:
+        body["next_cursor"] = "<any>"
     return Example(title, {"operation": "QUERY", **ADDRESS, **request}, body, given=GIVEN)
 
 
@@ -86,12 +91,12 @@ EXAMPLES = (
         [{"customer": "Ann", "most": "19.90"}, {"customer": "Bo", "most": "5.00"}],
     ),
 )
-_WITH_SQL = ("sql", "params", "limit", "offset", "as_of", "explain")
+_WITH_SQL = ("sql", "params", "limit", "offset", "cursor", "as_of", "explain")
 _MAX_JSON_ROWS = 100_000
 _TRIES = 5
 
 
-class Query(Request):
+class Query(Paged, Request):
     operation: Literal["QUERY"]
     table: str | None = Field(default=None, description="required unless `sql` names the tables")
     projection: Projection = Field(default=[], description="columns, or objects that name one; default: all columns")
@@ -101,7 +106,7 @@ class Query(Request):
     group_by: Projection = Field(default=[], description="columns, aliases from `projection`, or objects as in it")
     having: Any = Field(default=None, description="a filter over groups and aggregates")
     join: Joins = Field(default=[], description="other tables of the tenant, and the columns to join on")
-    sort: Sorts = Field(default=[], description="default: an undefined order, which may differ between pages")
+    sort: Sorts = Field(default=[], description="default: an undefined order")
     distinct: bool = Field(default=False, description="remove duplicate rows")
     limit: int = Field(
         default=1000,
@@ -110,8 +115,16 @@ class Query(Request):
         description="the maximum number of rows: up to 100,000 in JSON; any number, by default all, as CSV or Arrow",
     )
     offset: int = Field(default=0, ge=0, le=2_000_000_000, description="how many rows to skip first")
-    as_of: str | int | None = Field(
-        default=None, description="a time, for all tables; or a snapshot id, a tag or a backup, for the one in `table`"
+    cursor: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1_000_000,
+        description="`next_cursor` of a response to this request: return the rows that follow, of the same snapshots; "
+        "only `limit` may change",
+    )
+    as_of: AsOf | None = Field(
+        default=None,
+        description=f"the state to read: {AS_OF}; a time applies to all tables, the others to the one in `table`",
     )
     explain: bool = Field(default=False, description="return Spark's plan instead of data; nothing is run")
     sql: str | None = Field(default=None, description="one SELECT, which names tables as `table` or `namespace.table`")
@@ -125,9 +138,13 @@ class QueryMetadata(Metadata):
     has_more: bool = Field(description="whether there are rows beyond `limit`")
 
 
-class QueryResult(Result):
+class QueryResult(Page, Result):
     data: list[Any] = Field(description="rows as objects")
     plan: str | None = omit_when_null("with `explain`: Spark's plan")
+    next_cursor: str | None = omit_when_null(
+        "the `cursor` of the next page, which reads the same snapshots; absent on the last page, and if the rows or "
+        "their order could differ from one run to the next"
+    )
     metadata: QueryMetadata
 
 
@@ -162,6 +179,11 @@ def _form(request: Query, call: Call) -> Form:
                 field="limit",
             )
         return "json"
+    if request.cursor is not None:
+        raise InvalidRequest(
+            "cursor continues a response in JSON; a CSV or Arrow response has all rows, so leave cursor out",
+            field="cursor",
+        )
     if not call.streams:
         raise InvalidRequest(
             "Accept: CSV and Arrow responses need HTTP/1.1, which shows whether a response is complete; "
@@ -203,10 +225,11 @@ def _collect(
             held.enter_context(holds.reading(table.uuid, snapshot_id))
         found, elapsed_ms = engine.run_for(call, job)
     if not request.explain:
-        query_log.answered(tables, elapsed_ms, found.scans if measured else None)
+        query_log.answered(tables, elapsed_ms, found.scans if measured and found.scans else None)
     return QueryResult(
         data=found.rows,
         plan=found.plan,
+        next_cursor=_next(request, found, reading) if found.has_more and found.in_total_order else None,
         metadata=QueryMetadata(
             snapshot_id=reading.snapshot_id,
             row_count=len(found.rows),
@@ -215,6 +238,22 @@ def _collect(
             has_more=found.has_more,
         ),
     )
+
+
+def _continued(request: Query) -> tuple[int, list[Pin] | None]:
+    """How many rows to skip, and if the request continues an earlier page, the states that it has read."""
+    place = request.place(int, list)
+    if place is None:
+        return request.offset, None
+    try:
+        return place[0], [Pin(*pin) for pin in place[1]]
+    except TypeError as e:
+        raise cursor.refused() from e
+
+
+def _next(request: Query, found: Selected, reading: Reading) -> str:
+    skipped, _ = _continued(request)
+    return request.cursor_at([skipped + len(found.rows), [astuple(pin) for pin in reading.pins]])
 
 
 def _read(
@@ -237,7 +276,9 @@ def _read(
         except InvalidQuery as e:
             field = e.field or ("sql" if request.sql else None)
             raise InvalidQuery(e.message, field=field, suggestion=e.suggestion, details=e.details) from e
-        except SnapshotNotFound:
+        except SnapshotNotFound as e:
+            if request.cursor is not None:
+                raise SnapshotNotFound(e.message, field="cursor", suggestion=e.suggestion) from e
             # Without as_of, the current snapshot expired after it was looked up: there is a newer one.
             if request.as_of is not None or attempt == _TRIES:
                 raise
@@ -260,7 +301,7 @@ def _by_parts(request: Query, catalog: Catalog) -> Reading:
         sort=request.sort,
         distinct=request.distinct,
         limit=request.limit,
-        offset=request.offset,
+        offset=_continued(request)[0],
     )
     return read_parts(catalog, request.table, parts, _options(request))
 
@@ -276,9 +317,16 @@ def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catal
 
 
 def _options(request: Query) -> ReadOptions:
-    as_of = None if request.as_of is None else moment(request.as_of)
     # A stream has all rows unless the request has a limit.
     window = Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
+    skipped, pins = _continued(request)
     return ReadOptions(
-        request.tenant_id, request.namespace, as_of, request.limit, request.offset, request.explain, window
+        request.tenant_id,
+        request.namespace,
+        request.as_of,
+        request.limit,
+        skipped,
+        request.explain,
+        window,
+        pins,
     )

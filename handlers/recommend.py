@@ -1,12 +1,16 @@
 """RECOMMEND: rank tables by what compacting them would gain."""
 
+import base64
+import hashlib
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from service.maintenance.advise.advice import Advice, Adviser, why
+from service.model.names import TableName
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Example, Result, TenantRequest, operation
+from service.operations.operation import Example, Result, omit_when_null, operation
+from service.operations.paging import Page, Paged, ScopedRequest, limit_field
 from service.settings import Mode
 
 LETTERS = {"tenant_id": "acme", "namespace": "office", "table": "letters"}
@@ -14,7 +18,7 @@ SEARCHES = {"tenant_id": "acme", "namespace": "shop", "table": "searches"}
 EXAMPLES = (
     Example(
         "See which tables to compact",
-        {"operation": "RECOMMEND", "tenant_id": "acme", "limit": 10},
+        {"operation": "RECOMMEND", "tenant_id": "acme", "scope": "tenant", "limit": 10},
         response(
             snapshot=False,
             recommendations=[
@@ -48,8 +52,6 @@ EXAMPLES = (
                     "bytes": 0,
                     "files_after": 0,
                     "queries_per_hour": "<any>",
-                    "planning_ms": None,
-                    "files_opened": None,
                     "predicted_query_saving_ms": "<any>",
                     "predicted_saving_ms_per_hour": "<any>",
                     "predicted_cost_ms": 0,
@@ -57,7 +59,6 @@ EXAMPLES = (
                     "reason": "there are no small files",
                 },
             ],
-            truncated=False,
         ),
         given=(
             create_table(LETTERS, {"text": "string"}),
@@ -69,9 +70,9 @@ EXAMPLES = (
 )
 
 
-class Recommend(TenantRequest):
+class Recommend(Paged, ScopedRequest):
     operation: Literal["RECOMMEND"]
-    limit: int = Field(default=100, ge=1, le=10_000, description="the maximum number of tables")
+    limit: int = limit_field(100, 10_000)
 
 
 class Recommendation(BaseModel):
@@ -87,10 +88,10 @@ class Recommendation(BaseModel):
     bytes: int = Field(description="the size of the data files")
     files_after: int = Field(description="data files after a compaction")
     queries_per_hour: float = Field(description="the recent rate, as counted by this instance since it started")
-    planning_ms: float | None = Field(
-        description="median planning time of queries; null if none since the last compaction"
+    planning_ms: float | None = omit_when_null(
+        "median planning time of queries; absent if none since the last compaction"
     )
-    files_opened: float | None = Field(description="data files that a query opens on average; null likewise")
+    files_opened: float | None = omit_when_null("data files that a query opens on average; absent likewise")
     predicted_query_saving_ms: float = Field(description="the time that a query would save")
     predicted_saving_ms_per_hour: float = Field(description="the time that all queries of an hour would save")
     predicted_cost_ms: int = Field(description="how long a compaction would take")
@@ -98,19 +99,25 @@ class Recommendation(BaseModel):
     reason: str = Field(description="the reason in one sentence")
 
 
-class RecommendResult(Result):
+class RecommendResult(Page, Result):
     recommendations: list[Recommendation] = Field(description="highest `worth` first, then most small files")
-    truncated: bool = Field(description="whether there are more tables than `limit`")
 
 
 @operation(Recommend, RecommendResult, pool="metadata", examples=EXAMPLES)
 def recommend(request: Recommend, adviser: Adviser) -> RecommendResult:
     """Rank tables by how much time a compaction would save queries, from metadata and measurements alone."""
-    ranked = adviser.ranked(request.tenant_id, request.namespace)
-    return RecommendResult(
-        recommendations=[_recommendation(advice) for advice in ranked[: request.limit]],
-        truncated=len(ranked) > request.limit,
-    )
+    # The order changes with every query, so a cursor names the tables of the pages before it.
+    seen = frozenset((request.place(list) or [[]])[0])
+    ranked = adviser.ranked(request.tenant_id, request.only_namespace, lambda name: _mark(name) not in seen)
+    page, next_cursor = request.page(ranked, lambda _: [])
+    if next_cursor is not None:
+        next_cursor = request.cursor_at([sorted(seen | {_mark(advice.name) for advice in page})])
+    return RecommendResult(recommendations=[_recommendation(advice) for advice in page], next_cursor=next_cursor)
+
+
+def _mark(name: TableName) -> str:
+    """A short text that stands for a table in a cursor."""
+    return base64.b85encode(hashlib.sha256(str(name).encode()).digest()[:8]).decode()
 
 
 def _recommendation(advice: Advice) -> Recommendation:

@@ -17,7 +17,7 @@ from service.model.schema.partition import describe_partition
 from service.model.schema.ranges import parse_split_points, ranges_of
 from service.operations.edit_requests import BackedUpRequest
 from service.operations.examples import response, write
-from service.operations.operation import Confirmable, Example, Metadata, Result, omit_when_null, operation
+from service.operations.operation import Example, Metadata, Result, omit_when_null, operation
 from service.settings import IcebergSettings
 from service.tables.reinitialise import OPERATION, Reinitialisations, ReinitialiseOptions, reinitialise_options
 
@@ -57,7 +57,7 @@ EXAMPLES = (
 )
 
 
-class ReinitialiseTable(Confirmable, BackedUpRequest):
+class ReinitialiseTable(BackedUpRequest):
     operation: Literal["REINITIALISE_TABLE"]
     delete_partitions: bool = Field(default=False, description="remove the partitioning and split points")
     split_points: Any = Field(

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.model.call import Call
 from service.operations.examples import create_table, response
-from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.operations.operation import ChangeRequest, Example, Result, operation
 from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders_new"}
@@ -20,7 +20,7 @@ EXAMPLES = (
 )
 
 
-class RenameTable(Confirmable, ChangeRequest):
+class RenameTable(ChangeRequest):
     operation: Literal["RENAME_TABLE"]
     new_name: str = Field(description="the new name, in the same namespace")
 

@@ -1,13 +1,14 @@
 """REPARTITION: change a table's partitioning and add derived columns, for all rows at once."""
 
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog, Table
-from service.errors import InvalidRequest, TableExists
+from service.errors import CommitConflict, FirnError, InvalidRequest, TableExists
 from service.jobs.background import Background
+from service.maintenance.expire.expirer import Expirer
 from service.maintenance.repartition.estimate import LayoutEstimates
 from service.maintenance.repartition.layout import parse_layout, refuse_partition_names
 from service.maintenance.repartition.repartition import Repartitions
@@ -26,11 +27,14 @@ from service.model.names import TableName
 from service.model.properties import codec_of
 from service.model.schema.derived import add_derived, parse_transform
 from service.model.schema.partition import describe_partition
-from service.operations.examples import create_table, response, write
+from service.operations.examples import accepted, create_table, planned, response, write
 from service.operations.operation import (
+    AcceptedResult,
     BackgroundRequest,
+    DryRunResult,
     Example,
     Metadata,
+    Plan,
     Pool,
     Result,
     ReturnedId,
@@ -38,6 +42,7 @@ from service.operations.operation import (
     operation,
 )
 from service.settings import Codec, KeptHours
+from service.tables.life import TableLifecycle
 
 _LISTED = 1000
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "sightings"}
@@ -76,7 +81,7 @@ STATS = {
     "checksum": "<any>",
     "duration_ms": "<any>",
 }
-DONE: dict[str, Any] = {"repartitioned": True, "reason": None}
+DONE: dict[str, Any] = {"repartitioned": True}
 EXAMPLES = (
     Example(
         "Change the partitioning, and keep the old layout as a backup",
@@ -88,17 +93,15 @@ EXAMPLES = (
         "Estimate the new partitions",
         {"operation": "REPARTITION", **ADDRESS, "partition": NEW, "estimate": True},
         response(
-            repartitioned=False,
-            reason="this was an estimate",
-            partition=NAMED,
             estimate={
+                "partition": NAMED,
                 "partitions": [
-                    {"partition": {"product_id": "a", "at_month": "2024-05"}, "rows": 2, "bytes": "<any>"},
-                    {"partition": {"product_id": "b", "at_month": "2024-05"}, "rows": 1, "bytes": "<any>"},
+                    {"partition": {"product_id": "a", "at_month": "2024-05"}, "records": 2, "bytes": "<any>"},
+                    {"partition": {"product_id": "b", "at_month": "2024-05"}, "records": 1, "bytes": "<any>"},
                 ],
                 "partition_count": 2,
                 "truncated": False,
-                "rows": 3,
+                "records": 3,
                 "bytes": "<any>",
             },
         ),
@@ -107,12 +110,7 @@ EXAMPLES = (
     Example(
         "See what a repartitioning would rewrite",
         {"operation": "REPARTITION", **ADDRESS, "partition": NEW, "dry_run": True, "batch_size": 2},
-        response(
-            repartitioned=False,
-            reason="this was a dry run",
-            partition=NAMED,
-            plan={"files": 2, "bytes": "<any>", "rows": 3, "batches": 2, "partitions": 2},
-        ),
+        planned(partition=NAMED, files_removed=2, bytes_removed="<any>", records=3, batches=2, partitions_after=2),
         given=GIVEN,
     ),
     Example(
@@ -133,7 +131,7 @@ EXAMPLES = (
     Example(
         "Repartition in the background",
         {"operation": "REPARTITION", **ADDRESS, "partition": NEW, "async": True},
-        response(snapshot=False, reason=None, partition=NAMED, job_id="<any>"),
+        accepted(),
         given=GIVEN,
     ),
 )
@@ -161,7 +159,9 @@ class Repartition(BackgroundRequest):
     compression: Codec | None = Field(default=None, description="the table's new codec")
     delete_source: bool | None = Field(
         default=None,
-        description="false keeps the old layout as a backup; default: true. With `target_table` the table always stays",
+        description="true deletes the old files at once, and all older snapshots with them; with `target_table`, this "
+        "table for good, unless it was changed in the meantime. false keeps the old layout as a backup; with "
+        "`target_table`, this table. Default: old files stay until their snapshots expire, and this table stays",
     )
     backup_retention_hours: KeptHours | None = Field(
         default=None, description="how long to keep the backup; default: the table's"
@@ -171,32 +171,59 @@ class Repartition(BackgroundRequest):
     )
 
 
+class LayoutPlan(Plan, RepartitionPlan):
+    """What a REPARTITION would do."""
+
+    partition: dict[str, Any] = Field(description="the partitioning, with the names of its fields")
+
+
+class RepartitionDryRun(DryRunResult):
+    plan: LayoutPlan = Field(description="what would happen")
+
+
 class RepartitionEstimate(BaseModel):
+    partition: dict[str, Any] = Field(description="the partitioning, with the names of its fields")
     partitions: list[EstimatedPartition] = Field(description="most rows first, then by value; at most 1,000")
     partition_count: int = Field(description="all partitions")
     truncated: bool = Field(description="whether there are more than listed")
-    rows: int = Field(description="all rows")
+    records: int = Field(description="all rows")
     bytes: int = Field(description="the size of the current data files")
 
 
+class RepartitionEstimateResult(Result):
+    when: ClassVar[str] = "With `estimate: true`, nothing changes, and the response has"
+
+    estimate: RepartitionEstimate = Field(description="the resulting partitions")
+
+
 class RepartitionResult(Result):
-    repartitioned: bool | None = omit_when_null("whether the table was repartitioned, or the new table created")
-    reason: str | None = Field(default=None, description="why not, if it was not")
+    repartitioned: bool = Field(description="whether the table was repartitioned, or the new table created")
+    reason: str | None = omit_when_null("why not, if it was not")
     partition: dict[str, Any] = Field(description="the partitioning, with the names of its fields")
     stats: RepartitionStats | None = omit_when_null("counts before and after")
     backup: str | None = omit_when_null("the name of the backup of the old layout, if it is kept")
     target_table: str | None = omit_when_null("the new table's name")
     source_snapshot_id: ReturnedId | None = omit_when_null("the snapshot of this table that the new one was made from")
-    estimate: RepartitionEstimate | None = omit_when_null("the resulting partitions")
-    plan: RepartitionPlan | None = omit_when_null("in a dry run: what would be rewritten")
-    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
+    source_deleted: bool | None = omit_when_null(
+        "with `target_table` and `delete_source: true`: whether this table was deleted"
+    )
+    expired_files_deleted: int | None = omit_when_null(
+        "with `delete_source: true`: files of older snapshots that were deleted"
+    )
+    warnings: list[str] | None = omit_when_null("what failed after the new layout was committed")
 
 
 def _pool(request: Repartition) -> Pool:
     return "maintenance" if request.has_effect or request.async_ else "queries"
 
 
-@operation(Repartition, RepartitionResult, pool=_pool, examples=EXAMPLES)
+@operation(
+    Repartition,
+    RepartitionResult,
+    pool=_pool,
+    examples=EXAMPLES,
+    also=(RepartitionDryRun, RepartitionEstimateResult, AcceptedResult),
+)
 def repartition(
     request: Repartition,
     call: Call,
@@ -204,38 +231,61 @@ def repartition(
     background: Background,
     estimates: LayoutEstimates,
     repartitions: Repartitions,
-) -> RepartitionResult:
+    expirer: Expirer,
+    life: TableLifecycle,
+) -> Result:
     """Change a table's partitioning, and derive columns, in one commit that blocks no readers or writers."""
     _check_together(request)
     table = catalog.load(request.table_name)
     refuse_ingestion_table(table.properties, table.name.table, "REPARTITION")
     layout = partial(_layout, request, catalog, repartitions)
 
-    def run(job: Call) -> RepartitionResult:
+    def run(job: Call) -> Result:
         if request.has_effect:
-            return _result(request, repartitions.repartition(table, layout, job, _target(request)))
+            outcome = repartitions.repartition(table, layout, job, _target(request))
+            released = _released(request, table, outcome, job, expirer, life) if request.delete_source else {}
+            return _result(request, outcome).model_copy(update=released)
         return _preview(request, job, estimates, table, layout(table))
 
     if not request.async_:
         return run(call)
     # An impossible partitioning is refused now, not by the job.
-    partition = describe_partition(layout(table).partition)
+    layout(table)
     # With an idempotency key, a repeated request gets the same job.
     job_id = background.start("REPARTITION", table, RepartitionProgress(), call, lambda job: job.respond(run(job)))
-    return RepartitionResult(partition=partition, job_id=job_id)
+    return AcceptedResult.of(job_id)
+
+
+def _released(
+    request: Repartition, table: Table, done: RepartitionOutcome, call: Call, expirer: Expirer, life: TableLifecycle
+) -> dict[str, Any]:
+    """Delete the old files. The new layout is committed, so a failure is only a warning."""
+    if not done.repartitioned:
+        return {}
+
+    def check(current: Table) -> None:
+        if current.current_snapshot_id != done.source_snapshot_id:
+            raise CommitConflict(f"table {table.name.table!r} was changed in the meantime")
+
+    try:
+        if request.target_table is None:
+            return {"expired_files_deleted": expirer.by_age(table, 0, call.commit_gate).files}
+        life.drop(table.name, call.without_key(), purge=True, check=check)
+        return {"source_deleted": True}
+    except FirnError as e:
+        kept = {} if request.target_table is None else {"source_deleted": False}
+        return {**kept, "warnings": [f"the old files were not deleted: {e.code}: {e.message}"]}
 
 
 def _preview(
     request: Repartition, call: Call, estimates: LayoutEstimates, table: Table, layout: LayoutOptions
-) -> RepartitionResult:
-    return RepartitionResult(
-        repartitioned=False,
-        reason="this was an estimate" if request.estimate else "this was a dry run",
-        partition=describe_partition(layout.partition),
-        estimate=_estimate(estimates.estimate(call, table, layout, _LISTED)) if request.estimate else None,
-        plan=estimates.plan(call, table, layout) if request.dry_run else None,
-        metadata=Metadata(snapshot_id=table.current_snapshot_id),
-    )
+) -> RepartitionDryRun | RepartitionEstimateResult:
+    partition, metadata = describe_partition(layout.partition), Metadata(snapshot_id=table.current_snapshot_id)
+    if request.estimate:
+        found = _estimate(partition, estimates.estimate(call, table, layout, _LISTED))
+        return RepartitionEstimateResult(estimate=found, metadata=metadata)
+    plan = LayoutPlan(partition=partition, **dict(estimates.plan(call, table, layout)))
+    return RepartitionDryRun(plan=plan, metadata=metadata)
 
 
 def _check_together(request: Repartition) -> None:
@@ -243,12 +293,6 @@ def _check_together(request: Repartition) -> None:
         raise InvalidRequest("there is nothing to do; send partition, transform or compression", field="partition")
     if request.estimate and request.dry_run:
         raise InvalidRequest("send either estimate or dry_run", field="dry_run")
-    if request.target_table is not None and request.delete_source:
-        raise InvalidRequest(
-            "delete_source: true contradicts target_table, which leaves this table unchanged; leave it out, and drop "
-            "the table when you no longer need it",
-            field="delete_source",
-        )
     if request.backup_retention_hours is not None and not _keeps_backup(request):
         hint = "leave it out" if request.target_table else "send delete_source: false"
         raise InvalidRequest(
@@ -308,11 +352,12 @@ def _result(request: Repartition, outcome: RepartitionOutcome) -> RepartitionRes
     )
 
 
-def _estimate(found: LayoutEstimate) -> RepartitionEstimate:
+def _estimate(partition: dict[str, Any], found: LayoutEstimate) -> RepartitionEstimate:
     return RepartitionEstimate(
+        partition=partition,
         partitions=list(found.shares),
         partition_count=found.partitions,
         truncated=found.partitions > len(found.shares),
-        rows=found.rows,
+        records=found.rows,
         bytes=found.bytes,
     )

@@ -6,11 +6,14 @@ from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
-from service.edits.restore import Restores, of_backup
+from service.commits.holds import SnapshotHolds
+from service.edits.restore import Restores, RestoreTarget, of_backup, of_state
+from service.errors import InvalidRequest
+from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
-from service.operations.edit_requests import BackedUpRequest, RestoreResult, restore_fields
-from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, PreviewableRequest, operation
+from service.operations.edit_requests import BackedUpRequest, RestorePlan, RestoreResult, restore_fields, restore_plan
+from service.operations.examples import create_table, planned, response, write
+from service.operations.operation import DryRunResult, Example, Metadata, PreviewableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "wines"}
 NAME = "backup-20240501T101112045Z-delete-1f0c9a7e"
@@ -25,7 +28,6 @@ EXAMPLES = (
         {"operation": "RESTORE_BACKUP", **ADDRESS, "name": NAME, "create_backup": True, "backup_retention_hours": 24},
         response(
             restored=True,
-            reason=None,
             records_before=1,
             records_after=3,
             files_removed=1,
@@ -38,14 +40,11 @@ EXAMPLES = (
     Example(
         "See what a restore would do",
         {"operation": "RESTORE_BACKUP", **ADDRESS, "name": NAME, "dry_run": True},
-        response(
-            restored=False,
-            reason="this was a dry run",
+        planned(
             records_before=1,
             records_after=3,
             files_removed=1,
             files_added=1,
-            estimated=["files_added"],
         ),
         given=GIVEN,
         taken={"name": (3, "backup")},
@@ -53,29 +52,48 @@ EXAMPLES = (
 )
 
 
-class RestoreBackup(Confirmable, BackedUpRequest, PreviewableRequest):
+class RestoreBackup(BackedUpRequest, PreviewableRequest):
     operation: Literal["RESTORE_BACKUP"]
-    name: str = Field(description="the backup's name, as in LIST_BACKUPS")
+    name: str | None = Field(
+        default=None, description="the backup's name, as in LIST_BACKUPS; required unless `as_of` is sent"
+    )
+    as_of: AsOf | None = Field(default=None, description=f"instead of `name`, the state to restore: {AS_OF}")
 
 
 class BackupRestored(BaseModel):
     restored: bool = Field(description="whether the table was changed")
-    reason: str | None = Field(description="why not, if it was not changed")
 
 
 class RestoreBackupResult(RestoreResult, BackupRestored):
     """The response to a RESTORE_BACKUP."""
 
 
-@operation(RestoreBackup, RestoreBackupResult, pool="edits", examples=EXAMPLES)
+class RestoreBackupDryRun(DryRunResult):
+    plan: RestorePlan = Field(description="what would happen")
+
+
+@operation(RestoreBackup, RestoreBackupResult, pool="edits", examples=EXAMPLES, also=(RestoreBackupDryRun,))
 def restore_backup(
-    request: RestoreBackup, call: Call, catalog: Catalog, backups: Backups, restores: Restores
-) -> RestoreBackupResult:
+    request: RestoreBackup, call: Call, catalog: Catalog, backups: Backups, restores: Restores, holds: SnapshotHolds
+) -> RestoreBackupResult | RestoreBackupDryRun:
     """Replace a table's rows with those of a backup, in a new commit."""
+    target = _target(request)
     table = catalog.load(request.table_name)
     tag = request.backup(backups, table)
-    if request.dry_run:
-        outcome = restores.preview(table, of_backup(request.name), call)
-    else:
-        outcome = restores.run(table, of_backup(request.name), tag, call)
+    # After an earlier attempt with the same key, the snapshot may have expired.
+    with holds.reading(table.uuid, None if call.earlier else target.state(table)):
+        if request.dry_run:
+            outcome = restores.preview(table, target, call)
+            plan = RestorePlan(**restore_plan(outcome))
+            return RestoreBackupDryRun(plan=plan, metadata=Metadata(snapshot_id=outcome.snapshot_id))
+        outcome = restores.run(table, target, tag, call)
     return RestoreBackupResult(restored=outcome.restored, **restore_fields(outcome))
+
+
+def _target(request: RestoreBackup) -> RestoreTarget:
+    if request.name is not None and request.as_of is None:
+        return of_backup(request.name)
+    if request.as_of is not None and request.name is None:
+        return of_state(request.as_of)
+    sent = "neither" if request.name is None else "both"
+    raise InvalidRequest(f"send either name or as_of; the request has {sent}", field="name")

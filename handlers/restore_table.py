@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.model.call import Call
 from service.operations.examples import create_table, response, write
-from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.operations.operation import ChangeRequest, Example, Result, operation
 from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "dropped_by_mistake"}
@@ -28,7 +28,7 @@ EXAMPLES = (
 )
 
 
-class RestoreTable(Confirmable, ChangeRequest):
+class RestoreTable(ChangeRequest):
     operation: Literal["RESTORE_TABLE"]
     table: str = Field(description="the name that the table had when it was dropped")
     new_name: str | None = Field(default=None, description="a new name for it; default: the old one")

@@ -7,12 +7,26 @@ from pydantic import BaseModel, Field
 from service.commits.backups import Backups
 from service.commits.commit import Commits
 from service.edits.rollback import Rollbacks, RollbackTarget
-from service.errors import InvalidRequest
-from service.model.as_of import moment
+from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
-from service.operations.edit_requests import BackedUpRequest, RestoreResult, restore_fields
-from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, PreviewableRequest, ReturnedId, SentId, operation
+from service.operations.edit_requests import (
+    BackedUpRequest,
+    RestorePlan,
+    RestoreResult,
+    restore_fields,
+    restore_plan,
+)
+from service.operations.examples import create_table, planned, response, write
+from service.operations.operation import (
+    DryRunResult,
+    Example,
+    Metadata,
+    PreviewableRequest,
+    ReturnedId,
+    SentId,
+    omit_when_null,
+    operation,
+)
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "cellar"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -21,46 +35,43 @@ GIVEN: tuple[dict[str, Any], ...] = (
     {"operation": "DELETE", **ADDRESS, "filter": {"name": {"ne": "Fendant"}}},
     write(ADDRESS, {"name": "Merlot"}),
 )
-_ANSWER: dict[str, Any] = response(
-    rolled_back=True,
-    reason=None,
-    from_snapshot="<any>",
-    to_snapshot="<any>",
-    changes_undone=2,
-    records_before=2,
-    records_after=3,
-    files_removed=2,
-    files_added=1,
-)
+_FIGURES: dict[str, Any] = {
+    "from_snapshot": "<any>",
+    "to_snapshot": "<any>",
+    "changes_undone": 2,
+    "records_before": 2,
+    "records_after": 3,
+    "files_removed": 2,
+    "files_added": 1,
+}
 _THEN = "4358829213746520102"
 EXAMPLES = (
     Example(
         "Go back to the state after a commit",
-        {"operation": "ROLLBACK", **ADDRESS, "snapshot_id": _THEN},
-        _ANSWER,
+        {"operation": "ROLLBACK", **ADDRESS, "as_of": _THEN},
+        response(rolled_back=True, **_FIGURES),
         given=GIVEN,
-        taken={"snapshot_id": (2, "metadata.snapshot_id")},
+        taken={"as_of": (2, "metadata.snapshot_id")},
     ),
     Example(
         "See what a rollback would do, unless rows have changed",
         {
             "operation": "ROLLBACK",
             **ADDRESS,
-            "snapshot_id": _THEN,
+            "as_of": _THEN,
             "expected_snapshot_id": "1886043621045928221",
             "dry_run": True,
         },
-        {**_ANSWER, "rolled_back": False, "reason": "this was a dry run", "estimated": ["files_added"]},
+        planned(**_FIGURES),
         given=GIVEN,
-        taken={"snapshot_id": (2, "metadata.snapshot_id"), "expected_snapshot_id": (4, "metadata.snapshot_id")},
+        taken={"as_of": (2, "metadata.snapshot_id"), "expected_snapshot_id": (4, "metadata.snapshot_id")},
     ),
 )
 
 
-class Rollback(Confirmable, BackedUpRequest, PreviewableRequest):
+class Rollback(BackedUpRequest, PreviewableRequest):
     operation: Literal["ROLLBACK"]
-    snapshot_id: int | str | None = Field(default=None, description="the snapshot to return to; or send `tag`")
-    tag: str | None = Field(default=None, min_length=1, description="the tag or backup to return to")
+    as_of: AsOf = Field(description=f"the state to return to: {AS_OF}")
     expected_snapshot_id: SentId | None = Field(
         default=None,
         description="the snapshot that you expect to be current: if rows have changed since, the request fails with "
@@ -68,51 +79,46 @@ class Rollback(Confirmable, BackedUpRequest, PreviewableRequest):
     )
 
 
+class RollbackFigures(BaseModel):
+    from_snapshot: ReturnedId | None = omit_when_null("the snapshot before the rollback, which `as_of` can still read")
+    to_snapshot: ReturnedId = Field(description="the snapshot that was restored")
+    changes_undone: int | None = omit_when_null(
+        "commits between the two that changed rows, not counting compactions; absent if unknown: snapshots between "
+        "them have expired, or another engine rolled back past the restored one"
+    )
+
+
 class RolledBack(BaseModel):
     rolled_back: bool = Field(description="whether the table was changed")
-    reason: str | None = Field(description="why not, if it was not changed")
-    from_snapshot: ReturnedId | None = Field(
-        description="the snapshot before the rollback, which `as_of` can still read"
-    )
-    to_snapshot: ReturnedId = Field(description="the snapshot that was restored")
-    changes_undone: int | None = Field(
-        description="commits between the two that changed rows, not counting compactions; null if unknown: snapshots "
-        "between them have expired, or another engine rolled back past the restored one"
-    )
 
 
-class RollbackResult(RestoreResult, RolledBack):
+class RollbackResult(RestoreResult, RollbackFigures, RolledBack):
     """The response to a ROLLBACK."""
 
 
-@operation(Rollback, RollbackResult, pool="edits", examples=EXAMPLES)
-def rollback(request: Rollback, call: Call, commits: Commits, backups: Backups, rollbacks: Rollbacks) -> RollbackResult:
+class RollbackPlan(RestorePlan, RollbackFigures):
+    """What a ROLLBACK would do."""
+
+
+class RollbackDryRun(DryRunResult):
+    plan: RollbackPlan = Field(description="what would happen")
+
+
+@operation(Rollback, RollbackResult, pool="edits", examples=EXAMPLES, also=(RollbackDryRun,))
+def rollback(
+    request: Rollback, call: Call, commits: Commits, backups: Backups, rollbacks: Rollbacks
+) -> RollbackResult | RollbackDryRun:
     """Replace a table's rows with those of an earlier snapshot, in a new commit."""
-    target = _target(request)
+    target = RollbackTarget(request.as_of, request.expected_snapshot_id)
     table = commits.table(request.table_name, call)
     tag = request.backup(backups, table)
     outcome = rollbacks.run(table, target, tag, call, dry_run=request.dry_run)
-    return RollbackResult(
-        rolled_back=outcome.restored.restored,
-        from_snapshot=outcome.from_id,
-        to_snapshot=outcome.to_id,
-        changes_undone=outcome.changes,
-        **restore_fields(outcome.restored),
-    )
-
-
-def _target(request: Rollback) -> RollbackTarget:
-    if (request.snapshot_id is None) == (request.tag is None):
-        sent = "both" if request.tag is not None else "neither"
-        raise InvalidRequest(f"send either snapshot_id or tag; the request has {sent}", field="snapshot_id")
-    if request.tag is not None:
-        return RollbackTarget(request.tag, "tag", request.expected_snapshot_id)
-    assert request.snapshot_id is not None
-    state = moment(request.snapshot_id)
-    if not isinstance(state, int):
-        raise InvalidRequest(
-            f"snapshot_id: {str(request.snapshot_id)[:80]!r} is not a snapshot id; HISTORY lists them; send the name "
-            "of a tag or backup as tag",
-            field="snapshot_id",
-        )
-    return RollbackTarget(state, "snapshot_id", request.expected_snapshot_id)
+    figures: dict[str, Any] = {
+        "from_snapshot": outcome.from_id,
+        "to_snapshot": outcome.to_id,
+        "changes_undone": outcome.changes,
+    }
+    if request.dry_run:
+        plan = RollbackPlan(**figures, **restore_plan(outcome.restored))
+        return RollbackDryRun(plan=plan, metadata=Metadata(snapshot_id=outcome.restored.snapshot_id))
+    return RollbackResult(rolled_back=outcome.restored.restored, **figures, **restore_fields(outcome.restored))

@@ -2,18 +2,18 @@
 
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
 from service.commits.commit import Commits
-from service.errors import CommitConflict
+from service.errors import CommitConflict, ScheduleNotFound
 from service.jobs.schedules.schedules import Schedules
 from service.ledger.jobs import JobRecord
 from service.model.call import Call
 from service.model.names import TableName
-from service.operations.examples import create_table, response, write
-from service.operations.operation import Example, Result, ScheduleRequest, operation
+from service.operations.examples import accepted, create_table, response, write
+from service.operations.operation import AcceptedResult, Example, Result, ScheduleRequest, operation
 from service.operations.schedule_results import RunResult, run_result
 
 _LISTED = 1000
@@ -22,19 +22,17 @@ BASKETS = {**SHOP, "table": "baskets"}
 NIGHTLY = {"name": "shop-nightly", "cron": "15 3 * * *", "task": {"operation": "COMPACT", "force": True}}
 TABLE = {"namespace": "shop", "table": "baskets"}
 RUN = {
-    "run_id": "<any>",
+    "job_id": "<any>",
     "state": "done",
-    "asked_by": "<any>",
-    "due_at": None,
-    "begun_at": "<any>",
+    "requested_by": "<any>",
+    "started_at": "<any>",
     "ended_at": "<any>",
     "attempts": 1,
     "tables": 1,
     "done": 1,
     "failed": 0,
     "skipped": 0,
-    "outcomes": [{**TABLE, "state": "done", "reason": None, "error": None, "time_ms": "<any>"}],
-    "error": None,
+    "outcomes": [{**TABLE, "state": "done", "duration_ms": "<any>"}],
 }
 EXAMPLES = (
     Example(
@@ -48,6 +46,12 @@ EXAMPLES = (
             {"operation": "CREATE_SCHEDULE", **SHOP, **NIGHTLY},
         ),
     ),
+    Example(
+        "Start a run, and follow it as a job",
+        {"operation": "RUN_SCHEDULE", "tenant_id": "acme", "name": "shop-nightly"},
+        accepted(started=True, tables=[TABLE]),
+        given=(create_table(BASKETS, {"item": "string"}), {"operation": "CREATE_SCHEDULE", **SHOP, **NIGHTLY}),
+    ),
 )
 
 
@@ -56,43 +60,80 @@ class RunSchedule(ScheduleRequest):
     wait: bool = Field(default=False, description="respond when the run has ended, not when it has started")
 
 
+class _InProgress(Exception):
+    """The schedule runs already."""
+
+
 class CoveredTable(BaseModel):
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name")
 
 
+_STARTED: Any = Field(description="whether this request started the run; false if a run was in progress already")
+_TABLES: Any = Field(description="the tables that it covers, in order; at most 1,000")
+
+
 class RunScheduleResult(Result):
-    started: bool = Field(description="whether this request started the run; false if `run` was in progress already")
-    run: RunResult = Field(description="the run, as LIST_SCHEDULES shows it later")
-    tables: list[CoveredTable] = Field(description="the tables that it covers, in order; at most 1,000")
+    when: ClassVar[str] = "With `wait: true`, the response has"
+
+    started: bool = _STARTED
+    run: RunResult = Field(description="the run, which has ended")
+    tables: list[CoveredTable] = _TABLES
 
 
-@operation(RunSchedule, RunScheduleResult, pool="metadata", examples=EXAMPLES)
+class RunAcceptedResult(AcceptedResult):
+    """The response once a run has started. Its job is the run."""
+
+    when: ClassVar[str] = "Without `wait`, the HTTP status is 202, and the response has"
+
+    started: bool = _STARTED
+    tables: list[CoveredTable] = _TABLES
+
+
+@operation(RunSchedule, RunScheduleResult, pool="metadata", examples=EXAMPLES, also=(RunAcceptedResult,))
 def run_schedule(
     request: RunSchedule, call: Call, commits: Commits, schedules: Schedules
-) -> "RunScheduleResult | Future[bytes]":
+) -> "RunScheduleResult | RunAcceptedResult | Future[bytes]":
     """Run a schedule now, even if it is disabled; its next due time does not change."""
     schedule = schedules.find(request.tenant_id, request.name)
     tables = sorted(schedules.scheduler.tables_of(schedule), key=lambda name: (name.namespace, name.table))
-    with commits.attempt(call) as attempt:
-        if attempt.repeated and (started := schedules.find_run(attempt.id)):
-            return _result(started, tables, started=True)
-        live = schedules.run(schedule, call.id, attempt.id)
-    if live is None:
-        return _result(_in_progress(request, schedules), tables, started=False)
+    if earlier := commits.earlier_batch(call):
+        started = schedules.find_run(earlier.batch)
+        if started is None:
+            raise ScheduleNotFound(
+                f"the run that this idempotency_key started was deleted with its schedule {request.name!r}; choose "
+                "another key to run the schedule that has this name now",
+                field="name",
+            )
+        return _when_ended(started, tables, call, commits, schedules)
+    try:
+        with commits.in_ledger(call) as change:
+            run = schedules.claim(schedule, call.id, change.id, change.transaction)
+            if run is None:
+                raise _InProgress
+            if not request.wait:
+                change.respond(_accepted(run, tables, started=True))
+    except _InProgress:
+        return _accepted(_in_progress(request, schedules), tables, started=False)
+    schedules.scheduler.go(schedule, run)
     if not request.wait:
-        return _result(live.run, tables, started=True)
+        return _accepted(run, tables, started=True)
+    return _when_ended(run, tables, call, commits, schedules)
+
+
+def _when_ended(
+    run: JobRecord, tables: list[TableName], call: Call, commits: Commits, schedules: Schedules
+) -> "Future[bytes]":
     body: Future[bytes] = Future()
 
     def ended(over: "Future[JobRecord | None]") -> None:
         try:
-            run = over.result() or schedules.find_run(live.run.id) or replace(live.run, state="cancelled")
-            response = call.respond(_result(run, tables, started=True))
-            body.set_result(commits.store_response(call, response))
+            found = over.result() or replace(run, state="cancelled")
+            body.set_result(commits.store_response(call, call.respond(_ended(found, tables))))
         except BaseException as e:
             body.set_exception(e)
 
-    live.over.add_done_callback(ended)
+    schedules.scheduler.when_ended(run.id).add_done_callback(ended)
     return body
 
 
@@ -103,8 +144,13 @@ def _in_progress(request: RunSchedule, schedules: Schedules) -> JobRecord:
     return now.run
 
 
-def _result(run: JobRecord, tables: list[TableName], *, started: bool) -> RunScheduleResult:
-    shown = run_result(run)
-    shown.tables = shown.tables or len(tables)
-    listed = [CoveredTable(namespace=name.namespace, table=name.table) for name in tables[:_LISTED]]
-    return RunScheduleResult(started=started, run=shown, tables=listed)
+def _accepted(run: JobRecord, tables: list[TableName], *, started: bool) -> RunAcceptedResult:
+    return RunAcceptedResult.of(run.id, started=started, tables=_covered(tables))
+
+
+def _ended(run: JobRecord, tables: list[TableName]) -> RunScheduleResult:
+    return RunScheduleResult(started=True, run=run_result(run), tables=_covered(tables))
+
+
+def _covered(tables: list[TableName]) -> list[CoveredTable]:
+    return [CoveredTable(namespace=name.namespace, table=name.table) for name in tables[:_LISTED]]

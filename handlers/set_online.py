@@ -8,7 +8,7 @@ from service.catalog.tables import Catalog
 from service.maintenance.advise.auto import Auto
 from service.model.call import Call
 from service.operations.examples import create_table, response
-from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.operations.operation import ChangeRequest, Example, Result, operation
 from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "imports"}
@@ -22,7 +22,7 @@ EXAMPLES = (
 )
 
 
-class SetOnline(Confirmable, ChangeRequest):
+class SetOnline(ChangeRequest):
     operation: Literal["SET_ONLINE"]
     online: bool = Field(description="false: schedules, mode auto and refreshes skip the table")
 

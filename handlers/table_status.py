@@ -11,6 +11,7 @@ from service.model.times import utc
 from service.operations.examples import response
 from service.operations.operation import Example, Metadata, Result, TableRequest, omit_when_null, operation
 
+_LISTED = 1000
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 GIVEN = (
     {"operation": "CREATE_TABLE", "tenant_id": "acme", "namespace": "shop", "config": {"name": "orders"}},
@@ -58,7 +59,7 @@ class PeriodStatusResult(BaseModel):
 
     period: str = Field(description="the month or week")
     days: int = Field(description="how many of its dates were ingested")
-    missing_dates: list[str] = Field(description="its past dates for which nothing was ingested")
+    missing_dates: list[str] = Field(description="its past dates for which nothing was ingested; at most 1,000")
     records: int = Field(description="its rows")
     files: int = Field(description="its data files")
     bytes: int = Field(description="the size of these files")
@@ -71,7 +72,7 @@ class RefusedIngestion(BaseModel):
     date: str = Field(description="the date of its rows")
     source: str = Field(description="the file")
     message: str = Field(description="why it was refused")
-    at: datetime = Field(description="when")
+    refused_at: datetime = Field(description="when")
 
 
 class TableStatusResult(Result):
@@ -79,7 +80,7 @@ class TableStatusResult(Result):
     dates: int = Field(description="dates that were ingested")
     first_date: str | None = omit_when_null("the first of them")
     last_date: str | None = omit_when_null("the last of them")
-    missing_dates: list[str] = Field(description="the dates in between for which nothing was ingested")
+    missing_dates: list[str] = Field(description="the dates in between for which nothing was ingested; at most 1,000")
     records: int = Field(description="the table's rows")
     files: int = Field(description="its data files")
     bytes: int = Field(description="the size of these files")
@@ -102,7 +103,7 @@ def table_status(request: TableStatus, catalog: Catalog, statuses: IngestionStat
         dates=len(found.days),
         first_date=str(found.days[0]) if found.days else None,
         last_date=str(found.days[-1]) if found.days else None,
-        missing_dates=[str(day) for day in found.missing],
+        missing_dates=[str(day) for day in found.missing[:_LISTED]],
         records=sum(one.files.records for one in found.periods),
         files=sum(one.files.count for one in found.periods),
         bytes=sum(one.files.bytes for one in found.periods),
@@ -111,7 +112,9 @@ def table_status(request: TableStatus, catalog: Catalog, statuses: IngestionStat
         last_compacted_period=merged[-1] if merged else None,
         periods=[_period(one) for one in found.periods],
         errors=[
-            RefusedIngestion(date=one.ingest_date, source=one.file, message=one.error or "", at=utc(one.ended_ms))
+            RefusedIngestion(
+                date=one.ingest_date, source=one.file, message=one.error or "", refused_at=utc(one.ended_ms)
+            )
             for one in found.errors
         ],
         ledger=found.ledger,

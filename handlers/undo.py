@@ -7,11 +7,20 @@ from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
-from service.edits.undo import Undos
+from service.edits.undo import UndoOutcome, UndoProgress, Undos
+from service.jobs.background import Background
 from service.model.call import Call
-from service.operations.edit_requests import BackedUpRequest, PreviewableResult, previewed_fields
-from service.operations.examples import response, write
-from service.operations.operation import Confirmable, Example, Metadata, PreviewableRequest, SentId, operation
+from service.operations.edit_requests import BackedUpRequest, BackedUpResult, SampledPlan, sampled
+from service.operations.examples import planned, response, write
+from service.operations.operation import (
+    AcceptedResult,
+    BackgroundRequest,
+    DryRunResult,
+    Example,
+    Metadata,
+    SentId,
+    operation,
+)
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "coffees"}
 FIELDS = {"fields": {"name": {"type": "string"}, "price": {"type": "integer"}}}
@@ -33,15 +42,14 @@ EXAMPLES = (
     Example(
         "See what an undo would do",
         {"operation": "UNDO", **ADDRESS, "request_id": REQUEST_ID, "dry_run": True},
-        response(
+        planned(
             undone_operation="UPDATE",
             records_removed=1,
             records_restored=1,
             files_affected=1,
-            dry_run=True,
             sample=[
-                {"before": {"name": "Kenya", "price": 120}, "after": None},
-                {"before": None, "after": {"name": "Kenya", "price": 12}},
+                {"before": {"name": "Kenya", "price": 120}},
+                {"after": {"name": "Kenya", "price": 12}},
             ],
         ),
         given=GIVEN,
@@ -50,10 +58,12 @@ EXAMPLES = (
 )
 
 
-class Undo(Confirmable, BackedUpRequest, PreviewableRequest):
+class Undo(BackedUpRequest, BackgroundRequest):
     operation: Literal["UNDO"]
     request_id: str = Field(
-        min_length=1, max_length=200, description="the change to undo: `metadata.request_id` of its response"
+        min_length=1,
+        max_length=200,
+        description="the change to undo: `metadata.request_id` of its response, or one of `request_ids` in HISTORY",
     )
     snapshot_id: SentId | None = Field(
         default=None, description="`metadata.snapshot_id` of its response, if several changes have the request id"
@@ -67,28 +77,49 @@ class Undone(BaseModel):
     files_affected: int = Field(description="data files with removed rows; they are rewritten or removed")
 
 
-class UndoResult(PreviewableResult, Undone):
+class UndoResult(BackedUpResult, Undone):
     """The response to an UNDO."""
 
 
-@operation(Undo, UndoResult, pool="edits", examples=EXAMPLES)
-def undo(request: Undo, call: Call, catalog: Catalog, backups: Backups, undos: Undos) -> UndoResult:
+class UndoPlan(SampledPlan, Undone):
+    """What an UNDO would do."""
+
+
+class UndoDryRun(DryRunResult):
+    plan: UndoPlan = Field(description="what would happen")
+
+
+@operation(Undo, UndoResult, pool="edits", examples=EXAMPLES, also=(UndoDryRun, AcceptedResult))
+def undo(
+    request: Undo, call: Call, catalog: Catalog, backups: Backups, background: Background, undos: Undos
+) -> UndoResult | UndoDryRun | AcceptedResult:
     """Undo the changes that one earlier request made to rows, and keep later changes.
 
     If later changes touched the same rows, it is refused with their request ids.
     """
     table = catalog.load(request.table_name)
     request.backup(backups, table)  # refuse a contradiction about backups first, in a dry run too
-    if request.dry_run:
-        outcome = undos.preview(table, request.request_id, request.snapshot_id, call)
-    else:
-        outcome = undos.run(table, request.request_id, request.snapshot_id, partial(request.backup, backups), call)
+
+    def run(job: Call) -> UndoResult | UndoDryRun:
+        if request.dry_run:
+            return _result(undos.preview(table, request.request_id, request.snapshot_id, job))
+        return _result(undos.run(table, request.request_id, request.snapshot_id, partial(request.backup, backups), job))
+
+    if not request.async_:
+        return run(call)
+    # With an idempotency key, a repeated request gets the same job.
+    return AcceptedResult.of(background.start("UNDO", table, UndoProgress(), call, lambda job: job.respond(run(job))))
+
+
+def _result(outcome: UndoOutcome) -> UndoResult | UndoDryRun:
     counts = outcome.counts
-    return UndoResult(
-        undone_operation=counts.operation,
-        records_removed=counts.removed,
-        records_restored=counts.restored,
-        files_affected=counts.files,
-        metadata=Metadata(snapshot_id=outcome.commit.snapshot_id),
-        **previewed_fields(outcome.backup, outcome.samples),
-    )
+    undone: dict[str, Any] = {
+        "undone_operation": counts.operation,
+        "records_removed": counts.removed,
+        "records_restored": counts.restored,
+        "files_affected": counts.files,
+    }
+    metadata = Metadata(snapshot_id=outcome.commit.snapshot_id)
+    if outcome.samples is not None:
+        return UndoDryRun(plan=UndoPlan(**undone, sample=sampled(outcome.samples)), metadata=metadata)
+    return UndoResult(**undone, backup=outcome.backup, metadata=metadata)

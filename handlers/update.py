@@ -15,9 +15,9 @@ from service.model.edits import Assignment, ByFilter, Edit
 from service.model.expressions.assigned import read_assignment
 from service.model.schema.columns import columns_of
 from service.model.schema.types import TableSchema
-from service.operations.edit_requests import EditResult, RowsRequest, edit_fields
+from service.operations.edit_requests import EditPlan, EditResult, RowsRequest, edited
 from service.operations.examples import create_table, edit_response, write
-from service.operations.operation import Example, operation
+from service.operations.operation import DryRunResult, Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
 GIVEN = (
@@ -78,12 +78,22 @@ class UpdateResult(EditResult, Updated):
     """The response to an UPDATE."""
 
 
-@operation(Update, UpdateResult, pool="edits", examples=EXAMPLES)
-def update(request: Update, call: Call, commits: Commits, backups: Backups, edits: Edits) -> UpdateResult:
+class UpdatePlan(EditPlan, Updated):
+    """What an UPDATE would do."""
+
+
+class UpdateDryRun(DryRunResult):
+    plan: UpdatePlan = Field(description="what would happen")
+
+
+@operation(Update, UpdateResult, pool="edits", examples=EXAMPLES, also=(UpdateDryRun,))
+def update(
+    request: Update, call: Call, commits: Commits, backups: Backups, edits: Edits
+) -> UpdateResult | UpdateDryRun:
     """Set columns to new values in the rows that match a filter."""
     table = commits.table(request.table_name, call)
     outcome = edits.run(table, "UPDATE", partial(_edit, request), request.options(backups), call)
-    return UpdateResult(records_updated=outcome.counts.updated, **edit_fields(outcome))
+    return edited(outcome, UpdateResult, UpdateDryRun, records_updated=outcome.counts.updated)
 
 
 def _edit(request: Update, table: Table) -> Edit:

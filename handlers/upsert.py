@@ -16,9 +16,9 @@ from service.model.call import Call
 from service.model.edits import ByKey, Edit
 from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.schema.key_columns import key_columns
-from service.operations.edit_requests import EditRequest, EditResult, edit_fields
+from service.operations.edit_requests import EditPlan, EditRequest, EditResult, edited
 from service.operations.examples import create_table, edit_response, write
-from service.operations.operation import Example, operation
+from service.operations.operation import DryRunResult, Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 GIVEN = (
@@ -51,7 +51,7 @@ EXAMPLES = (
                     "before": {"sku": "a", "price": "9.50", "note": "old"},
                     "after": {"sku": "a", "price": "9.50", "note": "new"},
                 },
-                {"before": None, "after": {"sku": "b", "price": "12.00", "note": None}},
+                {"after": {"sku": "b", "price": "12.00", "note": None}},
             ],
         ),
         given=GIVEN,
@@ -86,19 +86,31 @@ class UpsertResult(EditResult, Upserted):
     """The response to an UPSERT."""
 
 
-@operation(Upsert, UpsertResult, pool="edits", examples=EXAMPLES)
-def upsert(request: Upsert, call: Call, commits: Commits, backups: Backups, edits: Edits) -> UpsertResult:
+class UpsertPlan(EditPlan, Upserted):
+    """What an UPSERT would do."""
+
+
+class UpsertDryRun(DryRunResult):
+    plan: UpsertPlan = Field(description="what would happen")
+
+
+@operation(Upsert, UpsertResult, pool="edits", examples=EXAMPLES, also=(UpsertDryRun,))
+def upsert(
+    request: Upsert, call: Call, commits: Commits, backups: Backups, edits: Edits
+) -> UpsertResult | UpsertDryRun:
     """Update the rows that have the records' keys, and insert the other records, in one commit."""
     table = commits.table(request.table_name, call)
     refuse_ingestion_table(table.properties, table.name.table, "UPSERT")
     check = partial(_refuse_incomplete, request)
     outcome = edits.run(table, "UPSERT", partial(_edit, request), request.options(backups), call, check)
     counts = outcome.counts
-    return UpsertResult(
+    return edited(
+        outcome,
+        UpsertResult,
+        UpsertDryRun,
         records_inserted=counts.inserted,
         records_updated=counts.updated,
         records_unchanged=counts.unchanged,
-        **edit_fields(outcome),
     )
 
 

@@ -17,9 +17,9 @@ from service.model.call import Call
 from service.model.edits import ByFilter, Edit
 from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.records import read_records
-from service.operations.edit_requests import EditRequest, SampledRow, edit_fields
+from service.operations.edit_requests import EditPlan, EditRequest, edit_figures, sampled
 from service.operations.examples import create_table, edit_response, response
-from service.operations.operation import Example, Metadata, Result, omit_when_null, operation
+from service.operations.operation import DryRunResult, Example, Metadata, Result, omit_when_null, operation
 from service.writes.entry import WriteOutcome
 from service.writes.writes import Writes
 
@@ -36,7 +36,7 @@ BATCH = {"requests": "<any>", "records": "<any>"}
 
 def _response(body: dict[str, Any], **more: Any) -> dict[str, Any]:
     metadata = {**body.pop("metadata"), **more}
-    return {**body, "compaction_recommended": False, "small_files_count": None, "metadata": metadata}
+    return {**body, "compaction_recommended": False, "metadata": metadata}
 
 
 EXAMPLES = (
@@ -52,16 +52,13 @@ EXAMPLES = (
     Example(
         "See what replacing the contents would do",
         {**OVERWRITE, "dry_run": True},
-        _response(
-            edit_response(
-                records_written=0,
-                records_inserted=1,
-                records_deleted=1,
-                sample=[
-                    {"before": {"name": "Ann", "age": 31}, "after": None},
-                    {"before": None, "after": {"name": "Di", "age": 44}},
-                ],
-            )
+        edit_response(
+            records_inserted=1,
+            records_deleted=1,
+            sample=[
+                {"before": {"name": "Ann", "age": 31}},
+                {"after": {"name": "Di", "age": 44}},
+            ],
         ),
         given=(CREATE, {**APPEND, "records": [{"name": "Ann", "age": 31}]}),
     ),
@@ -91,23 +88,35 @@ class WriteMetadata(Metadata):
 
 
 class WriteResult(Result):
-    records_written: int = Field(description="records written; 0 in a dry run")
-    records_inserted: int | None = omit_when_null("with `overwrite`: rows inserted, or to insert in a dry run")
+    records_written: int = Field(description="records written")
+    records_inserted: int | None = omit_when_null("with `overwrite`: rows inserted")
     records_deleted: int | None = omit_when_null("with `overwrite`: rows replaced")
     files_affected: int | None = omit_when_null("with `overwrite`: data files that held the replaced rows")
     partitions_affected: int | None = omit_when_null("with `overwrite`: partitions of those files")
     scanned_files: int | None = omit_when_null("with `overwrite`: data files opened to find the rows")
     backup: str | None = omit_when_null("with `overwrite`: the name of the backup of the previous state")
-    dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
-    sample: list[SampledRow] | None = omit_when_null("in a dry run: up to 20 of the rows, before and after")
-    plan_token: str | None = omit_when_null("in a dry run: send it with the same request to commit exactly this")
     compaction_recommended: bool = Field(description="whether COMPACT would find enough small files to merge")
-    small_files_count: int | None = Field(description="small files in the table; null if this write did not check")
+    small_files_count: int | None = omit_when_null("small files in the table; absent if this write did not check")
     metadata: WriteMetadata = Field(default_factory=WriteMetadata)
 
 
+class OverwritePlan(EditPlan):
+    """What a WRITE with `overwrite` would do."""
+
+    records_inserted: int = Field(description="rows to insert")
+    records_deleted: int = Field(description="rows to replace")
+
+
+class WriteDryRun(DryRunResult):
+    plan: OverwritePlan = Field(description="what would happen")
+
+
 @operation(
-    Write, WriteResult, pool=lambda request: "inline" if request.mode == "append" else "edits", examples=EXAMPLES
+    Write,
+    WriteResult,
+    pool=lambda request: "inline" if request.mode == "append" else "edits",
+    examples=EXAMPLES,
+    also=(WriteDryRun,),
 )
 def write(
     request: Write,
@@ -117,7 +126,7 @@ def write(
     edits: Edits,
     small_files: SmallFileChecks,
     writes: Writes,
-) -> "WriteResult | Future[bytes]":
+) -> "WriteResult | WriteDryRun | Future[bytes]":
     """Append records to a table, or replace its contents; either all of the request takes effect or none of it."""
     if request.mode == "append":
         _refuse_for_append(request)
@@ -127,21 +136,19 @@ def write(
 
 def _overwrite(
     request: Write, call: Call, commits: Commits, backups: Backups, edits: Edits, small_files: SmallFileChecks
-) -> WriteResult:
+) -> WriteResult | WriteDryRun:
     table = commits.table(request.table_name, call)
     refuse_ingestion_table(table.properties, table.name.table, "WRITE")
-    options = request.options(backups)
-    outcome = edits.run(table, "WRITE", partial(_edit, request), options, call)
-    commit, fields = outcome.commit, edit_fields(outcome)
+    outcome = edits.run(table, "WRITE", partial(_edit, request), request.options(backups), call)
+    commit, figures = outcome.commit, edit_figures(outcome)
+    figures |= {"records_inserted": outcome.counts.inserted, "records_deleted": outcome.counts.deleted}
+    if outcome.samples is not None:
+        plan = OverwritePlan(**figures, sample=sampled(outcome.samples), plan_token=outcome.plan_token or "")
+        return WriteDryRun(plan=plan, metadata=Metadata(snapshot_id=commit.snapshot_id))
     check = small_files.check_after_write(commit.after) if commit.snapshot else NOT_CHECKED
-    count = 0 if options.dry_run else len(request.records)
+    count = len(request.records)
     written = _result(WriteOutcome(count, commit.snapshot_id, 1, count, check))
-    if options.dry_run:
-        fields["metadata"] = WriteMetadata(snapshot_id=commit.snapshot_id)
-    else:
-        del fields["metadata"]
-    counted = {"records_inserted": outcome.counts.inserted, "records_deleted": outcome.counts.deleted}
-    return written.model_copy(update={**counted, **fields})
+    return written.model_copy(update={**figures, "backup": outcome.backup})
 
 
 def _edit(request: Write, table: Table) -> Edit:

@@ -1,6 +1,7 @@
 """Writes the Postman collection and its environments: `python -m postman.generate`, or `make postman`.
 
-A session from health to compaction, then every operation's examples, each answer compared with the approved one.
+A session from health to compaction, then a folder for each group of operations with their examples. Each response is
+compared with the approved one.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 from handlers import discover
 from postman.session import TABLE, session
 from service.api.events import HEALTHY
+from service.operations.groups import GROUPS
 from service.operations.operation import Example, Operation
 
 HERE = Path(__file__).parent
@@ -43,14 +45,14 @@ def collection() -> Json:
     return {
         "info": {
             "_postman_id": _id("collection"),
-            "name": "S3 ACID Database",
-            "description": "Firn: JSON requests over Apache Iceberg tables. Choose an environment and run it from the "
-            "top: the first request names the tables of the run, so it can be run again and again.",
+            "name": "Firn",
+            "description": "JSON requests over Apache Iceberg tables. Choose an environment and run the collection "
+            "from the top: the first request names the tables of the run, so it can be run again and again.",
             "schema": SCHEMA,
         },
         "item": [
             {"name": "A session", "item": steps},
-            {"name": "Every operation", "item": [_folder(operation) for operation in discover()]},
+            *(_group(title, names) for title, names in GROUPS.items()),
         ],
         "event": [_script("prerequest", _NAME_THE_RUN.format(new="if (!pm.collectionVariables.get('run')) "))],
         "variable": [
@@ -99,6 +101,11 @@ def _health() -> Json:
     }
 
 
+def _group(title: str, names: Sequence[str]) -> Json:
+    operations = {operation.name: operation for operation in discover()}
+    return {"name": title, "item": [_folder(operations[name]) for name in names]}
+
+
 def _folder(operation: Operation) -> Json:
     return {
         "name": operation.name,
@@ -134,7 +141,7 @@ def _kept(place: int, path: str) -> str:
 
 def _item(name: str, request: Json, answer: Json, more: Sequence[str] = ()) -> Json:
     raw = json.dumps(request, indent=2, ensure_ascii=False)
-    tests = [_READ, _status(), *_compare(answer, ""), *more]
+    tests = [_READ, _status(_expected(request, answer)), *_compare(answer, ""), *more]
     if request["operation"] == "LIST_TABLES" and "{{tenant_id}}" in request.values():
         tests.append(
             _test(f"tables has {TABLE['table']}", "pm.expect(body.tables).to.include(pm.variables.get('table'))")
@@ -159,8 +166,12 @@ def _item(name: str, request: Json, answer: Json, more: Sequence[str] = ()) -> J
 _READ = "const body = pm.response.json();"
 
 
-def _status() -> str:
-    return _test("the status is 200", "pm.response.to.have.status(200)")
+def _status(status: int = 200) -> str:
+    return _test(f"the status is {status}", f"pm.response.to.have.status({status})")
+
+
+def _expected(request: Json, answer: Json) -> int:
+    return 202 if request.get("async") or "status_url" in answer else 200
 
 
 def _compare(approved: Json, path: str) -> list[str]:

@@ -60,7 +60,7 @@ def _writes() -> Iterator[Step]:
         said = {
             "records_written": 1,
             "compaction_recommended": i == 5,
-            "small_files_count": 5 if i == 5 else None,
+            **({"small_files_count": 5} if i == 5 else {}),
         }
         title = f"Write {i} of 5" + (": compaction is recommended" if i == 5 else "")
         yield _step(title, "WRITE", {**TABLE, "records": [record]}, said, snapshot_id="<any>")
@@ -191,7 +191,6 @@ def _upkeep() -> Iterator[Step]:
         {**TABLE, "force": True},
         {
             "compacted": True,
-            "reason": None,
             "stats": {
                 **stats,
                 "files_after": 1,

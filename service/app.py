@@ -60,6 +60,7 @@ from service.model.call import Call
 from service.model.names import TableName
 from service.model.times import now_ms
 from service.operations.operation import Parts
+from service.operations.schedule_results import shown_run
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.warm_up import warm_up
 from service.queries.diff import Differences
@@ -299,7 +300,8 @@ def _auto(
 
 def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger, jobs: Jobs, metrics: Metrics) -> Schedules:
     records = ScheduleRecords(ledger)
-    jobs.register(RUN, Kind(kept_ms=None, is_resumed=True))  # the scheduler takes over runs, and deletes them
+    # The scheduler takes over runs, and deletes them.
+    jobs.register(RUN, Kind(kept_ms=None, is_resumed=True, shown=shown_run))
     windows = skip_reason(catalog, settings.iceberg.compaction, now_ms)
     return Schedules(records, catalog, Scheduler(records, tables_of(catalog), windows, metrics=metrics))
 

@@ -142,7 +142,8 @@ class WriteQueueSettings(_Section):
     """How concurrent WRITEs share a commit."""
 
     group_commit: bool = True
-    # Clients that got their responses together send their next WRITEs one after the other; a batch waits for them.
+    # Clients that got their responses together send their next WRITEs one after the other; a batch waits for them,
+    # up to four times as long while they keep coming.
     linger_ms: Annotated[int, Field(ge=0, le=1000)] = 12
     batch_requests: Count = 2000
     batch_records: Annotated[int, Field(ge=1, le=10_000_000)] = 500_000

@@ -326,9 +326,9 @@ class MuteLedger(QuickLedger):
         if method in self.mute:
             raise LedgerUnavailable(f"the ledger does not respond ({method})")
 
-    def begin(self, change: NewBatch, *, done: bool = False) -> None:
+    def begin(self, change: NewBatch) -> None:
         self._asked("begin")
-        super().begin(change, done=done)
+        super().begin(change)
 
     def end(
         self,

@@ -51,7 +51,7 @@ class Firn:
         """The response to a request that must succeed."""
         response = self.send(request)
         body = self.parsed(response)
-        assert (response.status_code, body["success"]) == (200, True), body
+        assert (response.status_code, body["success"]) == (202 if "status_url" in body else 200, True), body
         return body
 
     def fail(self, request: Any, code: str, status: int | None = None) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """Instances that look after schedules, with clocks that are moved by hand and fixed responses."""
 
 import json
+import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from service.jobs.schedules.runner import ClaimedRun
 from service.jobs.schedules.scheduler import Scheduler, to_ms
 from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
 from service.ledger.jobs import JobRecord
@@ -60,9 +62,9 @@ class FakePipeline:
         assert (body["operation"], body["tenant_id"], body["force"]) == ("COMPACT", "acme", True)
         self.asked.append((body["table"], call))
         self.before(body["table"])
-        said = self.answers.get(body["table"], [OK])
+        message = self.answers.get(body["table"], [OK])
         answer: Future[FakeResponse] = Future()
-        answer.set_result(FakeResponse(json.dumps(said.pop(0) if len(said) > 1 else said[0]).encode()))
+        answer.set_result(FakeResponse(json.dumps(message.pop(0) if len(message) > 1 else message[0]).encode()))
         return answer
 
     @property
@@ -101,6 +103,12 @@ class Instance:
         self.scheduler.open(self.pipeline)
         self.schedules = Schedules(self.notes, world.catalog.as_catalog, self.scheduler)
 
+    def run_now(self, schedule: Schedule, request_id: str = "r") -> ClaimedRun | None:
+        """Run a schedule as RUN_SCHEDULE does."""
+        with self.ledger.transaction() as transaction:
+            run = self.schedules.claim(schedule, request_id, uuid.uuid4().hex, transaction)
+        return None if run is None else self.scheduler.go(schedule, run)
+
     def tick(self, seconds: float = 0) -> None:
         self.seconds += seconds
         self.scheduler.tick()
@@ -136,7 +144,7 @@ class SharedState:
         self.clock.now = moment
 
 
-def schedule(**said: Any) -> Schedule:
+def schedule(**message: Any) -> Schedule:
     """Every night at two."""
     plain = Schedule(
         id="id-1",
@@ -154,7 +162,7 @@ def schedule(**said: Any) -> Schedule:
         created_ms=0,
         next_ms=to_ms(TWO),
     )
-    return replace(plain, **said)
+    return replace(plain, **message)
 
 
-ALL = {"scope": "all", "namespace": None, "table": None}
+ALL = {"scope": "tenant", "namespace": None, "table": None}

@@ -38,9 +38,9 @@ def _measure(service: Service, iceberg: Peer, marks: dict[int, str]) -> Section:
     written = 0
     service.create("age")
     for first, last in _STRETCHES:
-        told = clients.write_all(service, "age", 1, requests=last - written)
+        result = clients.write_all(service, "age", 1, requests=last - written)
         written = last
-        ours = told.latencies_ms[-(last - first + 1) :]
+        ours = result.latencies_ms[-(last - first + 1) :]
         service.settle()
         theirs = _at_age(iceberg, marks, first, last)
         what = f"WRITEs {first}–{last} to one table"
@@ -81,12 +81,12 @@ def _make(iceberg: Peer, listed: Path) -> dict[int, str]:
     shutil.rmtree(_KEPT, ignore_errors=True)
     iceberg.ask("open", home=str(_KEPT))
     iceberg.ask("create", table="age")
-    begun = time.monotonic()
+    started = time.monotonic()
     marks: dict[int, str] = {}
     age = 0
     for mark in (first - 1 for first, _ in _STRETCHES):
         while age < mark:
-            if time.monotonic() - begun > _PATIENCE_S:
+            if time.monotonic() - started > _PATIENCE_S:
                 return marks
             if age % 100 == 0:
                 say(f"part 3: {age} of {_STRETCHES[-1][0]} appends of PyIceberg's; the table is kept for the next time")

@@ -43,29 +43,29 @@ class Runs:
     def harm(self) -> int:
         return self.lost + self.doubled + self.strange
 
-    def add(self, told: clients.Told, kept: clients.Kept, commits: int) -> None:
-        self.rows_per_s.append(told.rows_per_s)
-        self.latencies_ms += told.latencies_ms
-        self.acknowledged += len(told.acknowledged)
+    def add(self, result: clients.Told, kept: clients.Kept, commits: int) -> None:
+        self.rows_per_s.append(result.rows_per_s)
+        self.latencies_ms += result.latencies_ms
+        self.acknowledged += len(result.acknowledged)
         self.commits += commits
-        self.other_answers += told.others
+        self.other_answers += result.others
         self.lost += kept.lost
         self.doubled += kept.doubled
         self.strange += kept.strange
-        self.generator.append(told.cpu_s / told.elapsed_s)
+        self.generator.append(result.cpu_s / result.elapsed_s)
 
     def add_appends(self, took: list[float], elapsed_s: float) -> None:
         self.rows_per_s.append(len(took) / elapsed_s)
         self.latencies_ms += took
 
     def note(self) -> str:
-        told = [f"p99 {percentile(self.latencies_ms, 0.99):,.0f} ms"]
+        result = [f"p99 {percentile(self.latencies_ms, 0.99):,.0f} ms"]
         if self.acknowledged:
-            told += [f"{self.commits_per_1000:,.0f} commits per 1,000 WRITEs"]
-            told += [f"{self.acknowledged:,} rows: {self.lost} lost, {self.doubled} doubled"]
+            result += [f"{self.commits_per_1000:,.0f} commits per 1,000 WRITEs"]
+            result += [f"{self.acknowledged:,} rows: {self.lost} lost, {self.doubled} doubled"]
         if self.strange or self.other_answers:
-            told += [f"{self.strange} that nobody was promised, {self.other_answers} answers other than 200"]
-        return ", ".join(told)
+            result += [f"{self.strange} that nobody was promised, {self.other_answers} answers other than 200"]
+        return ", ".join(result)
 
     def more(self) -> dict[str, Any]:
         if not self.acknowledged:
@@ -115,10 +115,10 @@ def measure() -> Section:
 
 def _write(runs: Runs, service: Service, reader: Peer, table: str, number: int, seconds: float) -> None:
     service.create(table)
-    told = clients.write(service, table, number, seconds=seconds)
+    result = clients.write(service, table, number, seconds=seconds)
     service.settle()
     found = reader.ask("ids", metadata=service.metadata(table))
-    runs.add(told, clients.compare(told, found), service.commits(table))
+    runs.add(result, clients.compare(result, found), service.commits(table))
 
 
 def _append(runs: Runs, peer: Peer, table: str, count: int) -> None:

@@ -72,9 +72,9 @@ def _list(service: Service) -> None:
 def _timed(times: int, do: Callable[[int], None]) -> list[float]:
     took = []
     for number in range(times):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         do(number)
-        took.append((time.perf_counter() - begun) * 1000)
+        took.append((time.perf_counter() - started) * 1000)
     return took
 
 

@@ -27,12 +27,12 @@ def measure() -> Section:
 def _start(home: Path, log_file: Path) -> float:
     port = free_port()
     with log_file.open("ab") as log:
-        begun = time.monotonic()
+        started = time.monotonic()
         process = subprocess.Popen(
             ["make", "--no-print-directory", "serve"], cwd=ROOT, env=environment(home, port), stdout=log, stderr=log
         )
     try:
-        return wait_until_ready(port, process, log_file) - begun
+        return wait_until_ready(port, process, log_file) - started
     finally:
         # Make passes nothing on that its child does not get anyway; the lock says who serves.
         owner = (home / "lock").read_text().strip() if (home / "lock").exists() else ""

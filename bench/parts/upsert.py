@@ -68,6 +68,6 @@ def _upsert(service: Service, ids: list[int], turn: int) -> float:
     started = time.perf_counter()
     answer = service.send("/database", sent, "application/json")
     took = (time.perf_counter() - started) * 1000
-    told = (answer["records_inserted"], answer["records_updated"])
-    assert sum(told) == len(ids), f"{told} of {len(ids)} rows"
+    result = (answer["records_inserted"], answer["records_updated"])
+    assert sum(result) == len(ids), f"{result} of {len(ids)} rows"
     return took

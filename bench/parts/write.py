@@ -30,12 +30,12 @@ def _measure(home: Path, service: Service, iceberg: Peer) -> Section:
         say(f"part 1: round {turn} of {_ROUNDS}{'' if turn else ' (not counted)'}")
         for rows, count in _SIZES.items():
             table = f"w{rows}r{turn}"
-            told = clients.write_all(service, service.create(table), 1, requests=count, rows=rows)
+            result = clients.write_all(service, service.create(table), 1, requests=count, rows=rows)
             service.settle()
             iceberg.ask("create", table=table)
             took = iceberg.ask("append", table=table, count=count, each=rows)
             if turn:
-                ours[rows] += told.latencies_ms
+                ours[rows] += result.latencies_ms
                 theirs[rows] += took
     lines = []
     for rows in _SIZES:

@@ -9,20 +9,18 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect
 
 from handlers.write import Batch, WriteMetadata, WriteResult
 from service.api.exchange import NoResponse, api_of, call_of, disconnected, failures, response_of
-from service.api.jobs import JOB
 from service.commits.small_files import NOT_CHECKED
 from service.errors import BodyTooLarge, Cancelled, FirnError, InvalidRequest, nearest
 from service.jobs.job import BULK, Job
 from service.jobs.jobs import Jobs, error_json
 from service.model.call import Call, IdempotencyKey
 from service.model.names import TableName, check_name
-from service.operations.operation import Result
+from service.operations.operation import AcceptedResult
 from service.pipeline.parse import Work
 from service.writes.bulk.body import ClientGone
 from service.writes.bulk.decode import DECODERS, Decoder, decoder
@@ -35,10 +33,11 @@ _PARAMETERS = ("async", "mode", "timeout_ms")
 _LONGEST_KEY = 200
 # How long the rest of a refused body is read and thrown away, so that its client then reads the refusal.
 _DRAIN_S = 2.0
+_BINARY = {"type": "string", "format": "binary"}
 _BODIES: dict[str, Any] = {
-    "application/vnd.apache.arrow.stream": {"schema": {"type": "string", "format": "binary"}},
-    "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"name": "Ann", "age": 31}\n{"name": "Bo"}\n'},
-    "text/csv": {"schema": {"type": "string"}, "example": "name,age\nAnn,31\nBo,\n"},
+    "application/vnd.apache.arrow.stream": {"schema": _BINARY},
+    "application/x-ndjson": {"schema": _BINARY, "example": '{"name": "Ann", "age": 31}\n{"name": "Bo"}\n'},
+    "text/csv": {"schema": _BINARY, "example": "name,age\nAnn,31\nBo,\n"},
 }
 # Text to FastAPI, so that our own errors say what is wrong with it.
 _ASYNC = Query(
@@ -54,11 +53,6 @@ _KEY = Header(
     description="the same as `idempotency_key` of a WRITE",
     json_schema_extra={"maxLength": _LONGEST_KEY},
 )
-
-
-class AcceptedResult(Result):
-    job_id: str = Field(description="the id for /jobs/{id}")
-    status_url: str = Field(description="the path of the job")
 
 
 @router.post(
@@ -206,7 +200,7 @@ def _work(staging: Bulk, jobs: Jobs, load: Load, key: IdempotencyKey | None, *, 
     """The work of a staged load, for the pipeline. In the background, its idempotency key stands for the job."""
     tenant = load.table.name.tenant
     if in_background:
-        return Work("WRITE", tenant, "inline", lambda call: _accept(staging, jobs, load, call), key, 202)
+        return Work("WRITE", tenant, "inline", lambda call: _accept(staging, jobs, load, call), key)
     return Work("WRITE", tenant, "bulk", lambda call: _written(staging.finish(load, call)), key)
 
 
@@ -218,7 +212,7 @@ def _accept(staging: Bulk, jobs: Jobs, load: Load, call: Call) -> AcceptedResult
     except BaseException as e:
         jobs.failed(job, error_json(job, e))
         raise
-    return AcceptedResult(job_id=job.id, status_url=JOB.format(id=job.id))
+    return AcceptedResult.of(job.id)
 
 
 def _finish(staging: Bulk, jobs: Jobs, load: Load, job: Job) -> None:

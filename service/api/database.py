@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.exchange import api_of, call_of, closing, disconnected, failures, read_body, response_of
 from service.model.call import Call
-from service.operations.operation import Operation
+from service.operations.operation import AcceptedResult, Operation, Result
 from service.pipeline.waiting import watching
 from service.queries.streaming.accept import MEDIA_TYPES
 from service.queries.streaming.streams import Stream
@@ -46,6 +46,7 @@ def router(operations: list[Operation]) -> APIRouter:
         response_description="success: the operation's own fields, flat",
         responses={
             200: {"content": {media: _STREAM for form, media in MEDIA_TYPES.items() if form != "json"}},
+            202: {"description": "the work goes on as a job"},
             **failures(400, 404, 409, 413, 422, 429, 500, 503, 504),
         },
         openapi_extra=_models(operations),
@@ -66,19 +67,48 @@ async def database(request: Request) -> Response:
 
 
 def _models(operations: list[Operation]) -> dict[str, Any]:
-    """The union of all requests, told apart by `operation`, and that of all results."""
+    """The union of all requests, told apart by `operation`, and that of all results, the most specific first."""
     requests = {o.name: _ref(o.request) for o in operations}
     mapping = {name: ref["$ref"] for name, ref in requests.items()}
     request = {"oneOf": list(requests.values()), "discriminator": {"propertyName": "operation", "mapping": mapping}}
-    result = {"oneOf": [_ref(o.result) for o in operations]}
+    others = [model for o in operations for model in o.also]
+    accepted = list(dict.fromkeys(model for model in others if issubclass(model, AcceptedResult)))
+    results = dict.fromkeys([*(o.result for o in operations), *others])
+    # Not `oneOf`: a generated client that checks it would refuse what fits two results in its loose reading.
+    found = _most_specific_first([model for model in results if model not in accepted])
+    result = {"anyOf": [_ref(model) for model in found]}
     return {
         "parameters": [
             {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
             for name, text in _HEADERS.items()
         ],
         "requestBody": {"required": True, "content": {"application/json": {"schema": request}}},
-        "responses": {"200": {"content": {"application/json": {"schema": result}}}},
+        "responses": {
+            "200": {"content": {"application/json": {"schema": result}}},
+            "202": {"content": {"application/json": {"schema": {"anyOf": [_ref(model) for model in accepted]}}}},
+        },
     }
+
+
+def _fields(schema: dict[str, Any], which: str) -> set[str]:
+    """The names of a result's fields, or of its required ones, and of those of its plan."""
+    own, plan = set(schema[which]), schema["properties"].get("plan", {}).get("$ref")
+    return own if plan is None else own | {f"plan.{name}" for name in schema["$defs"][plan.rpartition("/")[2]][which]}
+
+
+def _most_specific_first(results: list[type[Result]]) -> list[type[Result]]:
+    """The order in which the first result whose required fields a response has is the right one.
+
+    Responses do not name their operation, so this is how generated clients find the class.
+    """
+    schemas = {result: result.model_json_schema(mode="serialization") for result in results}
+
+    def fitting(result: type[Result]) -> int:
+        """How many results a response might be taken for."""
+        own = _fields(schemas[result], "properties")
+        return sum(own >= _fields(schema, "required") for schema in schemas.values())
+
+    return sorted(results, key=fitting, reverse=True)
 
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:

@@ -2,19 +2,44 @@
 
 import json
 import re
-import shlex
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from service import errors
-from service.operations.operation import Example, Metadata, Operation, Request
+from service.api.docs_requests import Shown, Walkthrough, curl, pretty
+from service.api.docs_sections import Section, sections
+from service.operations.groups import GROUPS
+from service.operations.operation import Metadata, Operation, Request
+from service.settings import ROOT
 
 _TEMPLATE = Path(__file__).with_suffix(".html")
-_URL = "http://localhost:8080"
+_FOLDERS = ("start", "how-to", "deploy", "reference", "explanation")
+_GUIDES: Mapping[str, tuple[str, ...]] = {
+    "Tables": ("start/tutorial.md", "how-to/rename-and-drop.md", "reference/tables.md", "reference/types.md"),
+    "Namespaces": ("reference/tables.md",),
+    "Rows": (
+        "how-to/load-files.md",
+        "how-to/upsert.md",
+        "reference/writes.md",
+        "reference/queries.md",
+        "reference/edits.md",
+    ),
+    "History and recovery": ("how-to/fix-a-bad-change.md", "how-to/time-travel.md", "reference/history.md"),
+    "Maintenance": (
+        "how-to/nightly-compaction.md",
+        "how-to/repartition.md",
+        "reference/maintenance.md",
+        "explanation/compaction.md",
+    ),
+    "Schedules and jobs": ("how-to/nightly-compaction.md", "reference/maintenance.md", "reference/jobs.md"),
+}
 _CODE = re.compile(r"`([^`]+)`")
 
 
@@ -30,37 +55,28 @@ class FieldRow:
 
 def request_rows(operation: Operation) -> list[FieldRow]:
     """The fields of a request, nested ones with dots, without those of every request."""
-    return list(_rows(operation.request.model_json_schema(), set(Request.model_fields)))
+    # Every operation accepts `confirm`; the documentation has it where it does something.
+    own = {"confirm"} & operation.request.__annotations__.keys()
+    return list(_rows(operation.request.model_json_schema(), set(Request.model_fields) - own))
 
 
 def common_rows() -> list[FieldRow]:
-    """The fields that every request has."""
-    return list(_rows(Request.model_json_schema(), set()))
+    """The fields of every request that do something in all of them."""
+    return list(_rows(Request.model_json_schema(), {"confirm"}))
 
 
-def result_rows(operation: Operation) -> list[FieldRow]:
-    """The fields of a response, without `success` and the metadata that every response has."""
-    schema = operation.result.model_json_schema(mode="serialization")
-    rows = sorted(_rows(schema, set()), key=lambda row: row.name.startswith("metadata"))
+def result_rows(operation: Operation) -> list[tuple[str, list[FieldRow]]]:
+    """For each response that the operation can give, when it is given, and its fields without `success` and the
+    metadata that every response has."""
     shared = {"success", "metadata", *(f"metadata.{name}" for name in Metadata.model_fields)}
-    return [row for row in rows if row.name not in shared]
-
-
-def curl(example: Example, url: str = _URL) -> str:
-    """The command that sends an example."""
-    return f"curl -s {url}/database -d {shlex.quote(pretty(example.request))}"
-
-
-def pretty(value: Any, indent: str = "") -> str:
-    """JSON for people: what fits in one line is on one."""
-    line = json.dumps(value, ensure_ascii=False)
-    if len(indent) + len(line) <= 84 or not isinstance(value, dict | list) or not value:
-        return line
-    deeper = indent + "  "
-    if isinstance(value, dict):
-        parts = [f"{deeper}{json.dumps(k, ensure_ascii=False)}: {pretty(v, deeper)}" for k, v in value.items()]
-        return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
-    return "[\n" + ",\n".join(f"{deeper}{pretty(item, deeper)}" for item in value) + f"\n{indent}]"
+    found = []
+    for model in (operation.result, *operation.also):
+        schema = model.model_json_schema(mode="serialization")
+        rows = sorted(
+            _rows(schema, set()), key=lambda row: (row.name.startswith("metadata"), row.name == "next_cursor")
+        )
+        found.append((model.when, [row for row in rows if row.name not in shared]))
+    return found
 
 
 def error_classes() -> list[type[errors.FirnError]]:
@@ -76,30 +92,121 @@ def error_classes() -> list[type[errors.FirnError]]:
 
 def page(operations: list[Operation]) -> str:
     """The whole page as HTML; a browser has nothing else to fetch."""
+    walk, known = Walkthrough(), {operation.name: operation for operation in operations}
+    groups = {title: [known[name] for name in names if name in known] for title, names in GROUPS.items()}
+    others = sections()
+    links = {title: [(o.name, o.name) for o in group] for title, group in groups.items()}
+    links["More ways to send requests"] = [(other.id, other.title) for other in others]
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
-        links="".join(f'<li><a href="#{o.name}">{o.name}</a></li>' for o in operations),
+        style=_part("css"),
+        script=_part("js"),
+        links="".join(_links(title, targets) for title, targets in links.items() if targets),
         common=_table(common_rows(), needed=True),
-        operations="".join(_section(o) for o in operations),
+        operations="".join(_group(title, group, walk) for title, group in groups.items() if group)
+        + '<h2 class="group">More ways to send requests</h2>'
+        + "".join(map(_other, others)),
         errors="".join(_error(kind) for kind in error_classes()),
+        guides=_guides(),
     )
 
 
-def _section(operation: Operation) -> str:
-    examples = "".join(_example(e, operation.name, i) for i, e in enumerate(operation.examples, 1))
+def content_security_policy() -> str:
+    """What the page may do: run its own script, and send requests to the service that it came from."""
+    hashes = {kind: f"'sha256-{b64encode(sha256(_part(kind).encode()).digest()).decode()}'" for kind in ("css", "js")}
+    return (
+        f"default-src 'none'; style-src {hashes['css']}; script-src {hashes['js']}; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+def guides() -> dict[str, Path]:
+    """The guides that are installed with the service, by their paths in the documentation."""
+    return {
+        f"{folder}/{path.name}": path for folder in _FOLDERS for path in sorted((ROOT / "docs" / folder).glob("*.md"))
+    }
+
+
+@cache
+def _part(kind: str) -> str:
+    return Path(__file__).with_suffix(f".{kind}").read_text(encoding="utf-8")
+
+
+def _links(title: str, targets: list[tuple[str, str]]) -> str:
+    items = "".join(f'<li><a href="#{id}">{text}</a></li>' for id, text in targets)
+    return f"<h2>{title}</h2><ul>{items}</ul>"
+
+
+def _group(title: str, operations: list[Operation], walk: Walkthrough) -> str:
+    body = "".join(_section(operation, walk) for operation in operations)
+    return f'<h2 class="group">{title}</h2>{_guide_links(_GUIDES[title])}{body}'
+
+
+def _section(operation: Operation, walk: Walkthrough) -> str:
+    examples = "".join(_example(first, example) for first, example in walk.examples(operation))
+    responses = "".join(f"<p>{_text(when)}:</p>{_table(rows, needed=False)}" for when, rows in result_rows(operation))
     return (
         f'<section id="{operation.name}"><h2>{operation.name}</h2><p>{_text(operation.summary)}</p>'
         f"<h3>Fields</h3>{_table(request_rows(operation), needed=True)}"
-        f"<h3>Response</h3>{_table(result_rows(operation), needed=False)}{examples}</section>"
+        f"<h3>Response</h3>{responses}{examples}</section>"
     )
 
 
-def _example(example: Example, name: str, number: int) -> str:
-    shown = escape(pretty(example.answer)).replace("&quot;&lt;any&gt;&quot;", "<i>…</i>")
+def _other(section: Section) -> str:
+    first = [shown for shown in section.requests if shown.answer is None]
+    examples = [shown for shown in section.requests if shown.answer is not None]
+    shown = "".join(_example(first if i == 0 else [], example) for i, example in enumerate(examples))
     return (
-        f"<details{' open' if number == 1 else ''}><summary>{escape(example.title)}</summary>"
-        f'<div class="code"><button type="button" data-for="{name}-{number}">Copy</button>'
-        f'<pre id="{name}-{number}" tabindex="0"><code>{escape(curl(example), quote=False)}</code></pre></div>'
-        f'<pre class="answer" tabindex="0"><code>{shown}</code></pre></details>'
+        f'<section id="{section.id}"><h2>{section.title}</h2><p>{_text(section.text)}</p>'
+        f"{_guide_links(section.guides)}{shown}</section>"
+    )
+
+
+def _guide_links(names: Iterable[str]) -> str:
+    known = guides()
+    links = [f'<a href="/docs/{name}">{_title(known[name])}</a>' for name in names if name in known]
+    return f'<p class="guides">Guides: {", ".join(links)}</p>' if links else ""
+
+
+def _guides() -> str:
+    """The list of all guides, if they are installed."""
+    rows = "".join(f'<li><a href="/docs/{name}">{_title(path)}</a></li>' for name, path in guides().items())
+    listed = f"<ul>{rows}</ul>" if rows else "<p>The guides are in the folder <code>docs</code> of the source.</p>"
+    return f'<section id="guides"><h2>Guides</h2>{listed}</section>'
+
+
+def _title(guide: Path) -> str:
+    with guide.open(encoding="utf-8") as file:
+        return escape(file.readline().removeprefix("#").strip())
+
+
+def _example(first: list[Shown], example: Shown) -> str:
+    before = "".join(f"<details><summary>{escape(shown.title)}</summary>{_request(shown)}</details>" for shown in first)
+    note = f"<p>{escape(example.note)}</p>" if example.note else ""
+    text = example.answer if isinstance(example.answer, str) else pretty(example.answer)
+    answer = escape(text).replace("&quot;&lt;any&gt;&quot;", "<i>…</i>")
+    return (
+        f"<details open><summary>{escape(example.title)}</summary>{before}{_request(example)}{note}"
+        f'<pre class="answer" tabindex="0"><code>{answer}</code></pre></details>'
+    )
+
+
+def _request(shown: Shown) -> str:
+    data = {
+        "method": shown.method,
+        "path": shown.path,
+        "headers": json.dumps(shown.headers),
+        "body": shown.body,
+        "needs": " ".join(shown.needs),
+        "keeps": json.dumps(shown.keeps),
+        "status": str(shown.status),
+    }
+    values = " ".join(f'data-{name}="{escape(value)}"' for name, value in data.items())
+    edit = '<button type="button" data-do="edit">Edit</button>' if shown.body else ""
+    return (
+        f'<div class="request" id="{shown.id}" {values}>'
+        f'<pre tabindex="0"><code>{escape(curl(shown), quote=False)}</code></pre><div class="bar scripted" hidden>'
+        f'<button type="button" data-do="send">Send</button>{edit}<button type="button" data-do="copy">Copy</button>'
+        "</div></div>"
     )
 
 
@@ -164,7 +271,8 @@ def _kind(field: dict[str, Any]) -> str:
         nullable = len(parts) < len(field["anyOf"]) and "default" not in field
         return (", or " if "list" in parts[0] else " or ").join([*parts, "null"] if nullable else parts)
     if "const" in field or "enum" in field:
-        return ", ".join(map(str, field.get("enum", [field.get("const")])))
+        values = field.get("enum", [field.get("const")])
+        return ", ".join(value if isinstance(value, str) else json.dumps(value) for value in values)
     if field.get("type") == "array":
         items = field.get("items") or {}
         kinds = [_kind(part) for part in items.get("anyOf", [items])]

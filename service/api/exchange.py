@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, Protocol, cast
 
 from fastapi import Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 from starlette.types import Receive, Scope, Send
 
@@ -172,13 +172,28 @@ async def disconnected(receive: Receive) -> None:
         pass
 
 
+_FAILURE: Any = {
+    "success": False,
+    "error": {
+        "code": "INVALID_QUERY",
+        "message": "filter: column 'wieght' does not exist in shop/parcels; did you mean 'weight'?",
+        "field": "filter",
+        "suggestion": "weight",
+        "retryable": False,
+    },
+    "metadata": {"request_id": "7d9f3a520c4e4d0b9a525f0c1f7f8d11"},
+}
+
+
 class ErrorFields(BaseModel):
     """What went wrong."""
 
     code: str = Field(description="the kind of error, for programs")
     message: str = Field(description="what is wrong, where, and how to fix it, for people")
     field: str | SkipJsonSchema[None] = Field(default=None, description="the field of the request that is wrong")
-    suggestion: str | SkipJsonSchema[None] = Field(default=None, description="the known name closest to a wrong one")
+    suggestion: str | SkipJsonSchema[None] = Field(
+        default=None, description="the known name closest to a wrong one, or what to write instead"
+    )
     retryable: bool = Field(description="whether the same request may succeed later")
     details: dict[str, Any] | SkipJsonSchema[None] = None
 
@@ -189,6 +204,8 @@ class FailureMetadata(BaseModel):
 
 class Failure(BaseModel):
     """The body of every error."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_FAILURE]})
 
     success: Literal[False]
     error: ErrorFields

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Literal
 
@@ -16,12 +17,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import VERSION
 from service.api import bulk, database, ingest, invocations, jobs, monitoring
 from service.api.database import REF
-from service.api.docs_page import page
+from service.api.docs_page import content_security_policy, guides, page
 from service.api.events import INVOCATIONS
 from service.api.exchange import ApiState, HttpService, NoResponse, api_of, call_of, response_of
 from service.api.server import IdleStop, Server
@@ -41,8 +42,28 @@ ROUTES = {
     "/ready": "GET",
     "/metrics": "GET",
     "/docs": "GET",
+    "/docs/{folder}/{guide}": "GET",
     "/openapi.json": "GET",
 }
+
+
+class _App(FastAPI):
+    """FastAPI, except that requests for operations bypass its layers, which would cost a third of what Python does for
+    one of many WRITEs, and make their batches smaller (docs/decisions/0020-many-small-writes.md).
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != database.DATABASE or scope["method"] != "POST":
+            return await super().__call__(scope, receive, send)
+        scope["app"] = self
+        request = Request(scope, receive, send)
+        try:
+            response = await database.database(request)
+        except ClientDisconnect as e:
+            response = await _hung_up(request, e)
+        except Exception as e:
+            response = await _refused(request, e)
+        await response(scope, receive, send)
 
 
 def create(service: HttpService) -> FastAPI:
@@ -54,7 +75,7 @@ def create(service: HttpService) -> FastAPI:
 
 def declare(operations: list[Operation]) -> FastAPI:
     """The application with its routes for these operations, and no service behind it yet."""
-    app = FastAPI(
+    app = _App(
         title="Firn",
         version=VERSION,
         description="JSON requests over Apache Iceberg tables",
@@ -64,7 +85,8 @@ def declare(operations: list[Operation]) -> FastAPI:
     routers = (invocations.router, bulk.router, ingest.router, jobs.router, monitoring.router)
     for router in (database.router(operations), *routers):
         app.include_router(router)
-    app.add_api_route("/docs", _docs, include_in_schema=False)
+    app.add_api_route("/docs", partial(_docs, cache(partial(page, operations))), include_in_schema=False)
+    app.add_api_route("/docs/{folder}/{guide}", _guide, include_in_schema=False)
     # FastAPI's hook for the document at /openapi.json.
     app.openapi = cache(partial(document, app, operations))  # type: ignore[method-assign]
     app.add_exception_handler(ClientDisconnect, _hung_up)
@@ -73,8 +95,16 @@ def declare(operations: list[Operation]) -> FastAPI:
     return app
 
 
-async def _docs(request: Request) -> HTMLResponse:
-    return HTMLResponse(page(api_of(request).pipeline.operations))
+def _docs(rendered: Callable[[], str]) -> HTMLResponse:
+    return HTMLResponse(rendered(), headers={"Content-Security-Policy": content_security_policy()})
+
+
+def _guide(folder: str, guide: str) -> Response:
+    """A page of the documentation as text."""
+    path = guides().get(f"{folder}/{guide}")
+    if path is None:
+        raise NotFound(f"there is no guide {folder[:80]}/{guide[:80]}; GET /docs lists them", suggestion="/docs")
+    return Response(path.read_text(encoding="utf-8"), media_type="text/plain; charset=utf-8")
 
 
 async def _hung_up(request: Request, error: Exception) -> Response:
@@ -139,7 +169,9 @@ def document(app: FastAPI, operations: list[Operation]) -> dict[str, Any]:
     described = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     # The route of the operations parses its body itself, so that FastAPI does not know their models.
     requests: list[tuple[type[BaseModel], Mode]] = [(o.request, "validation") for o in operations]
-    results: list[tuple[type[BaseModel], Mode]] = [(o.result, "serialization") for o in operations]
+    results: list[tuple[type[BaseModel], Mode]] = [
+        (model, "serialization") for model in dict.fromkeys(m for o in operations for m in (o.result, *o.also))
+    ]
     _, models = models_json_schema([*requests, *results], ref_template=REF + "{model}")
     described["components"]["schemas"] |= models["$defs"]
     # Nor are these declared with the route: FastAPI leaves out every null in it.
@@ -148,7 +180,10 @@ def document(app: FastAPI, operations: list[Operation]) -> dict[str, Any]:
     post["requestBody"]["content"]["application/json"]["examples"] = {
         name: {"summary": summary, "value": example.request} for name, summary, example in examples
     }
-    post["responses"]["200"]["content"]["application/json"]["examples"] = {
-        name: {"summary": summary, "value": example.answer} for name, summary, example in examples
-    }
+    for status in (200, 202):
+        post["responses"][str(status)]["content"]["application/json"]["examples"] = {
+            name: {"summary": summary, "value": example.answer}
+            for name, summary, example in examples
+            if example.status == status
+        }
     return described

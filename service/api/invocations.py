@@ -14,6 +14,17 @@ _EVENT = {
     "type": "object",
     "description": "an API Gateway event (v1 or v2) whose body is a request, or a scheduled event with it in detail",
 }
+_BODY = '{"operation": "LIST_TABLES", "tenant_id": "acme"}'
+_EXAMPLES = {
+    "API Gateway v1": {"httpMethod": "POST", "path": "/database", "body": _BODY},
+    "API Gateway v2": {
+        "version": "2.0",
+        "rawPath": "/database",
+        "requestContext": {"http": {"method": "POST", "path": "/database"}},
+        "body": _BODY,
+    },
+    "EventBridge": {"source": "aws.events", "detail": {"operation": "LIST_TABLES", "tenant_id": "acme"}},
+}
 
 
 class EventResponse(BaseModel):
@@ -31,7 +42,17 @@ class EventResponse(BaseModel):
     response_model=EventResponse,
     response_description='{"statusCode", "headers", "body": "<json>"}',
     responses=failures(413, 429),
-    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _EVENT}}}},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": _EVENT,
+                    "examples": {name: {"value": event} for name, event in _EXAMPLES.items()},
+                }
+            },
+        }
+    },
 )
 async def invocations(request: Request) -> Any:
     api, call = api_of(request), call_of(request)

@@ -31,7 +31,10 @@ class JobWithOutcome(ListedJob):
         description="of a bulk load these fields; jobs of other kinds have their own",
         json_schema_extra={"properties": _BULK_PROGRESS},
     )
-    result: dict[str, Any] | SkipJsonSchema[None] = Field(None, description="once done: the response, as without async")
+    result: dict[str, Any] | SkipJsonSchema[None] = Field(
+        None,
+        description="once done: the response, as without async; of the run of a schedule, once it has ended",
+    )
     error: dict[str, Any] | SkipJsonSchema[None] = Field(
         None, description="once failed, cancelled or interrupted: as in a failure"
     )

@@ -2,20 +2,24 @@
 
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from typing import Any
 
+import orjson
 import psycopg
 
 # PyIceberg would import this with the first table, which several threads may load at once.
 import pyiceberg.io.pyarrow  # noqa: F401
 from cachetools import LRUCache
 from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import InputFile
-from pyiceberg.serializers import FromInputFile
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.serializers import Compressor, FromInputFile
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
 
+from service.catalog.conversion import check_shared, convert
 from service.catalog.tables import Catalog
 from service.catalog.translate import translated
 from service.model import postgres
@@ -50,13 +54,19 @@ _MISSING = """
 
 
 def connect(settings: Settings) -> Catalog:
-    """Connect to the catalog, which Spark uses too; create the tables of a SQL catalog if they do not exist."""
+    """Connect to the catalog, which Spark uses too.
+
+    The tables of a SQL catalog are created if they do not exist. Names that an earlier version encoded are converted.
+
+    CatalogUnavailable if another version of Firn must be used.
+    """
     warehouse = settings.catalog.warehouse or ""
     properties: dict[str, Any] = {"type": settings.catalog.type, "warehouse": warehouse, **settings.catalog.properties}
     if settings.catalog.type == "sqlite":
         path = settings.home / "catalog.db"
-        with closing(sqlite3.connect(path)) as connection:
+        with translated(), closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
+            convert(connection)
         # Wait for another writer instead of failing at once.
         properties |= {"type": "sql", "uri": f"sqlite:///{path}?timeout=30"}
     elif settings.catalog.type == "postgresql":
@@ -67,7 +77,10 @@ def connect(settings: Settings) -> Catalog:
         properties["uri"] = settings.catalog.uri
     _cache_metadata()
     with translated():
-        return Catalog(load_catalog(CATALOG, **properties), warehouse)
+        catalog = Catalog(load_catalog(CATALOG, **properties), warehouse)
+    if settings.catalog.type != "sqlite":
+        check_shared(catalog)
+    return catalog
 
 
 def _make_tables(url: str) -> None:
@@ -101,7 +114,23 @@ class _MetadataCache:
             found = self._latest.get(folder)
         if found is not None and found[0] == file.location:
             return found[1]
-        metadata = self._parse(file, *args, **kwargs)
+        metadata = (found and _parse_with(file, found[1].snapshots)) or self._parse(file, *args, **kwargs)
         with self._lock:
             self._latest[folder] = file.location, metadata
         return metadata
+
+
+def _parse_with(file: InputFile, known: Iterable[Snapshot]) -> TableMetadata | None:
+    """Parse a metadata file, but not the snapshots that are known; None if it is malformed.
+
+    A table has up to some hundred snapshots, which never change, and each commit adds one. To parse them takes most of
+    the time, which WRITEs wait for.
+    """
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in known}
+    with file.open() as stream, Compressor.get_compressor(file.location).stream_decompressor(stream) as content:
+        text = content.read()
+    with suppress(ValueError, KeyError, TypeError, ValidationError):
+        fields = orjson.loads(text)
+        fields["snapshots"] = [by_id.get(one["snapshot-id"], one) for one in fields["snapshots"]]
+        return TableMetadataUtil.parse_obj(fields)
+    return None

@@ -101,6 +101,16 @@ def _back(table: Table, at: int | None) -> Iterator[tuple[Commit, bool]]:
         at = next(before, None) if expired else parent
 
 
+def last_change_ms(table: Table) -> int | None:
+    """When the rows of the current state last changed, as far as its snapshots show; None before the first write."""
+    commits = lineage(table)[::-1]
+    if not commits:
+        return None
+    changed = next((commit for commit in commits if not leaves_rows(commit.summary)), commits[-1])
+    found = table.iceberg.snapshot_by_id(changed.snapshot_id)
+    return found.timestamp_ms if found else None
+
+
 def oldest_ancestor(table: Table) -> int | None:
     """The oldest ancestor of the current snapshot that has not expired."""
     commits = lineage(table)

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRefType
 
 from service.errors import (
+    NamespaceExists,
     NamespaceNotEmpty,
     NamespaceNotFound,
-    SnapshotNotFound,
     TableExists,
     TableNotFound,
     did_you_mean,
@@ -16,12 +15,12 @@ from service.errors import (
 from service.model.names import TableName
 from service.model.times import utc
 
-_LISTED = 10
+LISTED = 10
 
 
 def table_not_found(name: TableName, known: Sequence[str]) -> TableNotFound:
     """`known` are the tables of its namespace."""
-    near, hint = did_you_mean(name.table, known, _it_has(known, "it has no tables yet; create one with CREATE_TABLE"))
+    near, hint = did_you_mean(name.table, known, it_has(known, "it has no tables yet; create one with CREATE_TABLE"))
     return TableNotFound(
         f"there is no table {name.table!r} in namespace {name.namespace!r} of tenant {name.tenant!r}; {hint}",
         field="table",
@@ -45,9 +44,15 @@ def table_exists(name: TableName) -> TableExists:
 
 def namespace_not_found(tenant: str, namespace: str, known: Sequence[str]) -> NamespaceNotFound:
     """`known` are the tenant's namespaces."""
-    near, hint = did_you_mean(namespace, known, _it_has(known, "it has none yet"))
+    near, hint = did_you_mean(namespace, known, it_has(known, "it has none yet"))
     return NamespaceNotFound(
         f"tenant {tenant!r} has no namespace {namespace!r}; {hint}", field="namespace", suggestion=near
+    )
+
+
+def namespace_exists_already(namespace: str) -> NamespaceExists:
+    return NamespaceExists(
+        f"namespace {namespace!r} exists already; choose another name, or send if_not_exists: true", field="namespace"
     )
 
 
@@ -57,21 +62,12 @@ def namespace_not_empty(namespace: str, tables: Sequence[str]) -> NamespaceNotEm
             f"namespace {namespace!r} holds something that another program created; remove that first",
             field="namespace",
         )
-    listed = ", ".join(tables[:_LISTED]) + (f" and {len(tables) - _LISTED} more" if len(tables) > _LISTED else "")
+    listed = ", ".join(tables[:LISTED]) + (f" and {len(tables) - LISTED} more" if len(tables) > LISTED else "")
     return NamespaceNotEmpty(
         f"namespace {namespace!r} is not empty: it holds {listed}; drop these first",
         field="namespace",
-        details={"tables": tables[:_LISTED], "count": len(tables)},
+        details={"tables": tables[:LISTED], "count": len(tables)},
     )
-
-
-def tagged_snapshot(metadata: TableMetadata, table: str, name: str, field: str) -> int:
-    """The snapshot that a tag keeps; SnapshotNotFound lists the tags if there is none of this name."""
-    tags = {tag: ref for tag, ref in metadata.refs.items() if ref.snapshot_ref_type == SnapshotRefType.TAG}
-    if name in tags:
-        return tags[name].snapshot_id
-    near, hint = did_you_mean(name, tags, _it_has(sorted(tags)[-_LISTED:], "it has none"))
-    raise SnapshotNotFound(f"{table} has no tag or backup {name[:80]!r}; {hint}", field=field, suggestion=near)
 
 
 def oldest_snapshot(metadata: TableMetadata) -> str:
@@ -83,5 +79,5 @@ def oldest_snapshot(metadata: TableMetadata) -> str:
     return f"its oldest snapshot is {first.snapshot_id}, of {made}"
 
 
-def _it_has(known: Sequence[str], if_none: str) -> str:
-    return f"it has {', '.join(known[:_LISTED])}" if known else if_none
+def it_has(known: Sequence[str], if_none: str) -> str:
+    return f"it has {', '.join(known[:LISTED])}" if known else if_none

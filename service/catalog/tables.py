@@ -1,6 +1,5 @@
 """Tables and their metadata, read in process: nothing here starts a Spark job."""
 
-import hashlib
 import random
 import threading
 import time
@@ -19,10 +18,9 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from service.catalog import types
 from service.catalog.files.folders import remove_folder
-from service.catalog.refusals import oldest_snapshot, table_exists, table_not_found, table_replaced, tagged_snapshot
+from service.catalog.refusals import oldest_snapshot, table_exists, table_not_found, table_replaced
 from service.catalog.translate import translated
 from service.errors import CommitConflict, SnapshotNotFound, TableNotFound
-from service.model.as_of import Moment
 from service.model.names import (
     BATCH_PROPERTY,
     CATALOG,
@@ -169,22 +167,6 @@ class Table:
             )
         return self._snapshot(found)
 
-    def snapshot_as_of(self, moment: Moment, field: str = "as_of") -> Snapshot:
-        """The snapshot with this id or tag, or the one that was current at this time."""
-        if isinstance(moment, int):
-            return self.snapshot(moment, field)
-        if isinstance(moment, str):
-            return self.snapshot(tagged_snapshot(self.iceberg.metadata, self.name.table, moment, field), field)
-        millis = int(moment.timestamp() * 1000)
-        current = [entry for entry in self.iceberg.metadata.snapshot_log if entry.timestamp_ms <= millis]
-        if not current:
-            raise SnapshotNotFound(
-                f"{self.name.table} has no snapshot from {moment.isoformat()} or before; it held no data yet, or the "
-                f"snapshot has expired; {oldest_snapshot(self.iceberg.metadata)}",
-                field=field,
-            )
-        return self.snapshot(current[-1].snapshot_id, field)
-
     def committed_by(self, batch: str) -> Snapshot | None:
         """The newest snapshot committed by a batch, on any branch."""
         stamped = (s for s in reversed(self.iceberg.metadata.snapshots) if summary_of(s).get(BATCH_PROPERTY) == batch)
@@ -284,7 +266,7 @@ class Catalog:
     def new_location(self, name: TableName) -> str:
         """A folder that no table has or had."""
         namespace, table = name.identifier
-        return f"{self._warehouse}/{_folder(namespace)}/{table}-{uuid.uuid4().hex[:12]}"
+        return f"{self._warehouse}/{namespace}/{table}-{uuid.uuid4().hex[:12]}"
 
     def drop(self, table: Table, *, purge: bool) -> None:
         """Remove a table from the catalog, and with `purge` delete its files."""
@@ -377,13 +359,6 @@ class Catalog:
 
     def _not_found(self, name: TableName) -> TableNotFound:
         return table_not_found(name, self.list_tables(name.tenant, name.namespace))
-
-
-def _folder(namespace: str) -> str:
-    """A folder for a namespace: its name, shortened if a file system would refuse it."""
-    if len(namespace) <= 200:
-        return namespace
-    return f"{namespace[:180]}-{hashlib.sha256(namespace.encode()).hexdigest()[:16]}"
 
 
 def leaves_rows(summary: Mapping[str, str]) -> bool:

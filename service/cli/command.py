@@ -167,6 +167,9 @@ class Command:
     By default the dry run decides, if the command has one, or else whether the table exists.
     """
     show: Callable[[Response, Args, "Printer"], None] = lambda response, args, printer: None
+    lists: tuple[str, ...] = ()
+    """The fields of the response that hold one page of a list: the command follows the pages to the end, or to its
+    --limit. The first of them counts."""
     job: bool = False
     """Whether the operation can run as a job: then the command polls it and shows its progress."""
     cancels: bool = False

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 from service.catalog.alter import altered_by
+from service.catalog.namespaces import namespace_exists
 from service.catalog.tables import Catalog, Table
 from service.commits.locator import TableLocator
 from service.engine.iceberg.swap import TableChanged
@@ -28,8 +29,10 @@ from service.model.row_marks import RowShares
 log = logging.getLogger("firn.commits")
 
 MAKE = "CREATE_TABLE"
+CREATE_NAMESPACE = "CREATE_NAMESPACE"
+NAMESPACE_CHANGES = (CREATE_NAMESPACE, "DROP_NAMESPACE")
 # Changes that are not built on a snapshot, so that another snapshot does not stop them.
-_UNFENCED = frozenset({MAKE, *STEPS})
+_UNFENCED = frozenset({MAKE, *STEPS, *NAMESPACE_CHANGES})
 _RECORDING_THREADS = 4
 
 
@@ -68,10 +71,13 @@ class Batches:
         whose = {call.key.id: request_id for call, request_id in zip(calls, ids, strict=True) if call.key}
         self._ledger.begin(NewBatch(batch, name, table_uuid, operation, ids, records, keys, whose, shares, undoes))
 
-    def record_attempt(self, batch: str, key: IdempotencyKey, request_id: str) -> None:
-        """Record an attempt with a key at a change that no table's history will show."""
-        keys = {key.id: key.fingerprint}
-        self._ledger.begin(NewBatch(batch, key.table, "", key.operation, [request_id[:200]], keys=keys), done=True)
+    def settle_namespace(self, tenant: str, namespace: str) -> None:
+        """Look up the failed changes of a namespace, and those of instances that are gone. Call it before another
+        change, after which nobody can tell whether they happened."""
+        for batch in self._ledger.unfinished():
+            at, left = batch.table, batch.batch in self.unresolved or self._ledger.owners.gone(batch.owner)
+            if batch.operation in NAMESPACE_CHANGES and (at.tenant, at.namespace) == (tenant, namespace) and left:
+                self._resolve(batch)
 
     def in_background(self, record: Callable[[], None]) -> "Future[None]":
         """Write to the ledger on another thread; ShuttingDown after `close`."""
@@ -235,7 +241,10 @@ class Batches:
             return
         made: int | None = None
         with suppress(TableNotFound):
-            if batch.operation == MAKE:
+            if batch.operation in NAMESPACE_CHANGES:
+                exists = namespace_exists(self._catalog, batch.table.tenant, batch.table.namespace)
+                made = NO_SNAPSHOT if exists == (batch.operation == CREATE_NAMESPACE) else None
+            elif batch.operation == MAKE:
                 if self._catalog.load(batch.table).properties.get(BATCH_PROPERTY) == batch.batch:
                     made = NO_SNAPSHOT
             else:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from service.catalog.refusals import table_replaced
 from service.catalog.tables import Catalog, Snapshot, Table
@@ -15,7 +15,7 @@ from service.commits.locator import TableLocator
 from service.commits.locks import TableLocks
 from service.engine.iceberg.swap import TableChanged
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableExists, TableNotFound
-from service.ledger.ledger import NO_SNAPSHOT, Batch, Ledger
+from service.ledger.ledger import NO_SNAPSHOT, Batch, Ledger, NewBatch, Transaction
 from service.ledger.table_records import TableRecords
 from service.metrics.metrics import Metrics
 from service.model.call import Call
@@ -44,13 +44,17 @@ class CommitResult:
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """An attempt at a change that is not one of a table."""
+class LedgerChange:
+    """A change of the ledger itself, such as of a schedule."""
 
     id: str
-    """Of the first attempt with the same key."""
-    repeated: bool
-    """Whether an earlier attempt with the same key may have had its effect."""
+    transaction: Transaction
+    _call: Call
+
+    def respond(self, result: Any) -> None:
+        """Store the response under the request's key, if it has one, in the same transaction."""
+        if self._call.key is not None:
+            self.transaction.answer(self._call.key.id, self._call.respond(result))
 
 
 CommitFunction = Callable[[Table, str], None]
@@ -192,19 +196,28 @@ class Commits:
             return self._catalog.create(name, schema, partition, {**properties, BATCH_PROPERTY: batch})
 
     @contextmanager
-    def attempt(self, call: Call) -> Iterator[Attempt]:
-        """Make a change that is not one of a table, in the block. With a key the attempt is recorded first, so that a
-        retry knows that it may have had its effect. A refusal frees the key."""
-        earlier = self.earlier_batch(call)
-        attempt = Attempt(earlier.batch if earlier else _new_batch(), earlier is not None)
-        if call.key is not None and not attempt.repeated:
-            self.batches.record_attempt(attempt.id, call.key, call.id)
-        try:
-            yield attempt
-        except FirnError as e:
-            if call.key is not None and not attempt.repeated and e.status < 500:
-                self.batches.end(attempt.id, None)
-            raise
+    def in_ledger(self, call: Call) -> Iterator[LedgerChange]:
+        """A transaction for a change of the ledger itself, recorded in it with the request's key and response: either
+        all of it happens, or, if the block raises, nothing."""
+        key, batch, keyed = call.key, _new_batch(), None
+        if key is not None:
+            keyed = NewBatch(batch, key.table, "", key.operation, [call.id[:200]], keys={key.id: key.fingerprint})
+        with self._ledger.transaction(keyed) as transaction:
+            yield LedgerChange(batch, transaction, call)
+
+    @contextmanager
+    def of_namespace(self, name: tuple[str, str], call: Call, *refusals: type[FirnError]) -> Iterator[None]:
+        """Create or drop a namespace in the block. A retry looks in the catalog whether that happened, so the caller
+        must have checked that it had not happened before. After one of the refusals the key is free."""
+        self.batches.settle_namespace(*name)
+        if call.key is None:
+            yield
+            return
+        batch = _new_batch()
+        self.batches.begin(batch, TableName(*name, ""), call.key.operation, [call])
+        with self._ended(batch, *refusals):
+            self.must_be_ours(batch)
+            yield
 
     def create_with_rows(self, name: TableName, call: Call, change: Callable[[str], None]) -> Table:
         """Make a table by a job, `change(batch)`, that gives it the property `firn-batch`; TableExists if there is one.

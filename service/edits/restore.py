@@ -1,8 +1,9 @@
 """RESTORE_BACKUP: make a table hold what a backup or any earlier snapshot holds, by one more change of it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from service.catalog.as_of import snapshot_as_of
 from service.catalog.files.data_files import has_deletes, list_files
 from service.catalog.lineage import derived_since, required_since, row_changes_between
 from service.catalog.tables import Snapshot, Table
@@ -12,14 +13,19 @@ from service.commits.holds import SnapshotHolds
 from service.edits.edits import refuse_missing_required
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.iceberg.swap import Tag
-from service.engine.jobs.restore import RestoreDifference, RestoreJob, compare, restore
+from service.engine.jobs.restore import RestoreDifference, RestoreJob, compare, count_writers, restore
 from service.engine.session.engine import Engine
 from service.engine.sql.past import count_nulls
+from service.model.as_of import AsOf
 from service.model.call import Call
 from service.model.names import RESTORED_PROPERTY
+from service.model.schema.ranges import ranges_of
 
 OPERATION = "RESTORE_BACKUP"
 NOT_DONE = "the table holds what the backup holds already"
+# Fewer bytes of one partition are written into one file.
+_ONE_FILE_BYTES = 64 << 20
+_HELD = "the table holds what it held then already"
 _BEFORE, _AFTER = RESTORED_PROPERTY, "firn-records-after"
 
 
@@ -33,10 +39,13 @@ class RestoreOutcome:
     records_after: int
     files_removed: int
     files_added: int
+    """In a preview it may be an estimate: the number of files that have the rows now."""
     backup: str | None
     snapshot_id: int | None
     made: Snapshot | None = None
     """The snapshot of the change, if there is one."""
+    is_estimate: bool = False
+    """Whether `files_added` is."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,9 @@ class Restores:
         with self.holds.reading(table.uuid, table.current_snapshot_id):
             found = self.differing(table, target.state(table), call)
             self._check(table, found, target, call)
-            return _not_done(table, found, "this was a dry run", target)
+            outcome = _not_done(table, found, "this was a dry run", target)
+            added = self._files_to_add(table, found, call)
+            return replace(outcome, is_estimate=True) if added is None else replace(outcome, files_added=added)
 
     def run(self, table: Table, target: RestoreTarget, tag: Tag | None, call: Call) -> RestoreOutcome:
         """Make the table hold an earlier state, unless it does."""
@@ -126,6 +137,22 @@ class Restores:
             found = RestoreDifference(backup_id, current_id, back, gone, sum(now.values()), sum(kept.values()))
         return found.without_files() if row_changes_between(table, backup_id) == 0 else found
 
+    def _files_to_add(self, table: Table, found: RestoreDifference, call: Call) -> int | None:
+        """How many files a restore would write; None if only writing them shows that."""
+        if not found.back:
+            return 0
+        back = [file for file in list_files(table, found.backup_id).data if file.path in found.back]
+        if sum(file.bytes for file in back) > _ONE_FILE_BYTES or has_deletes(table, found.backup_id):
+            return None
+        late = derived_since(table, found.backup_id)
+        if not table.stored_partition:
+            name, schema_id = table.spark_name, table.schema_id
+            return self.engine.run_for(call, count_writers, name, schema_id, found, late)
+        # The rows of a partition are written by one task, into one file.
+        partitions = {file.group for file in back}
+        moved = late or any(spec_id != table.spec_id for spec_id, *_ in partitions)
+        return None if moved or ranges_of(table.properties) else len(partitions)
+
     def _check(self, table: Table, found: RestoreDifference, target: RestoreTarget, call: Call) -> None:
         """Raise if rows that come back have no value for a required column."""
         required = required_since(table)
@@ -138,6 +165,11 @@ class Restores:
 def of_backup(name: str) -> RestoreTarget:
     """The state that a backup keeps."""
     return RestoreTarget(OPERATION, lambda current: find(current, name).snapshot_id)
+
+
+def of_state(as_of: AsOf) -> RestoreTarget:
+    """Any state of the table. After an earlier attempt with the same key, a time still means what it meant then."""
+    return RestoreTarget(OPERATION, lambda current: snapshot_as_of(current, as_of).snapshot_id, not_done=_HELD)
 
 
 def _not_done(table: Table, found: RestoreDifference, reason: str, target: RestoreTarget) -> RestoreOutcome:

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
+from service.catalog.as_of import snapshot_as_of
 from service.catalog.lineage import ancestors, row_changes_between
 from service.catalog.tables import Table
 from service.commits.holds import SnapshotHolds
 from service.edits.restore import RestoreOutcome, Restores, RestoreTarget
 from service.engine.iceberg.swap import Tag
 from service.errors import PlanStale
-from service.model.as_of import Moment
+from service.model.as_of import AsOf
 from service.model.call import Call
 
 OPERATION = "ROLLBACK"
@@ -20,9 +21,7 @@ _TO, _UNDONE = "firn-rolled-back-to", "firn-rolled-back-changes"
 class RollbackTarget:
     """Which state to go back to, and since which state nothing may have changed."""
 
-    state: Moment
-    field: str
-    """The request's field that names it."""
+    as_of: AsOf
     expected_id: int | None = None
     """No rows may have changed since this snapshot."""
 
@@ -63,7 +62,7 @@ def rollback_target(wanted: RollbackTarget) -> RestoreTarget:
     """The state that a rollback goes back to, and what is checked before it."""
 
     def state(current: Table) -> int:
-        return current.snapshot_as_of(wanted.state, wanted.field).snapshot_id
+        return snapshot_as_of(current, wanted.as_of).snapshot_id
 
     def check(current: Table) -> None:
         if wanted.expected_id is None:

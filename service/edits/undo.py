@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from service.catalog.lineage import edit_states, oldest_ancestor
 from service.catalog.tables import Table
@@ -17,11 +18,13 @@ from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edit import RowSample
 from service.engine.jobs.undo import UndoFigures, find_undo
 from service.engine.session.engine import Engine
+from service.engine.session.tags import marked
 from service.errors import InvalidRequest, RequestNotFound, UndoConflict, UndoTooLate
 from service.ledger.ledger import NO_SNAPSHOT, UNFINISHED, Batch
 from service.ledger.undo_records import UndoRecords
 from service.model.call import Call
 from service.model.names import EDIT_PROPERTY
+from service.model.progress import RowProgress
 from service.model.properties import edit_policy
 from service.model.times import HOUR_MS, now_ms
 from service.settings import EditSettings
@@ -46,6 +49,14 @@ class UndoCounts:
     files: int = 0
     operation: str = ""
     """The operation that was undone."""
+
+
+@dataclass
+class UndoProgress(RowProgress):
+    """The progress of an UNDO. `records_done` counts the rows that were written again."""
+
+    files_total: int | None = None
+    """Data files that are rewritten or removed."""
 
 
 @dataclass(frozen=True)
@@ -86,25 +97,31 @@ class Undos:
         if not self.commits.earlier_batch(call):
             target = self._target(table, request_id, snapshot_id)
             undoes = UndoneChange(target.batch.batch, request_id).text
-        made = UndoCounts()
+        made, progress = UndoCounts(), call.progress(UndoProgress)
 
         @retried_if_changed()
         def change(current: Table, batch: str) -> None:
             nonlocal made
             assert target is not None  # what happened before is not done again
             self._refuse_undone(current, target)
-            backup = tag(current)
-            with self.engine.lend(call) as session:
+            backup, jobs = tag(current), f"undo-{batch}"
+            progress.phase = "comparing"
+            with self.engine.lend(call) as session, marked(session, jobs):
                 planner = UndoPlanner(current, self.notes, session)
                 plan = planner.plan(target)
                 with find_undo(session, plan.reversal) as found:
                     self._check(planner, target, plan, found.figures)
                     made = _counts(target, found.figures)
                     if found.figures.changes_rows:
+                        progress.phase, progress.files_total = "rewriting", made.files
+                        progress.restart()
+                        progress.expect(found.rows_to_write, partial(self.engine.rows_written, jobs))
                         summary = {EDIT_PROPERTY: json.dumps(asdict(made))}
                         found.publish(batch, summary, self.commits.commit_gate(batch, call), backup)
 
         commit = self.commits.commit(table, OPERATION, call, change, undoes=undoes)
+        progress.done(progress.records_total or 0)
+        progress.phase = "done"
         if commit.snapshot is None:
             return UndoOutcome(commit, made)
         made = UndoCounts(**json.loads(commit.snapshot.summary[EDIT_PROPERTY]))
@@ -202,7 +219,7 @@ class Undos:
             f"request {target.request_id!r} cannot be undone: {' and '.join(what)} ({who}); undo those first, newest "
             "first, or change the rows by UPDATE or DELETE",
             field="request_id",
-            details={"request_ids": named, "rows_missing": missing},
+            details={"request_ids": named, "records_missing": missing},
         )
 
 

@@ -1,7 +1,7 @@
 """A job in this process, and the description of a job of any instance."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -9,20 +9,22 @@ from service.commits.commit import Commits
 from service.errors import CommitConflict
 from service.ledger.jobs import LIVE, JobRecord, JobRecords
 from service.model.call import Call
+from service.model.progress import RowProgress
 from service.model.times import utc
 
-State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
+State = Literal["queued", "running", "done", "partly", "failed", "cancelled", "interrupted", "missed"]
 BULK = "BULK"
 # The states of a job that ended without success.
 NOTHING = ("failed", "cancelled", "interrupted")
 
 
 @dataclass
-class BulkProgress:
-    """The progress of a bulk load. The worker writes it, anybody may read it. Other kinds have their own."""
+class BulkProgress(RowProgress):
+    """The progress of a bulk load. Other kinds have their own."""
 
     phase: str = "receiving"
     records: int = 0
+    """Received so far."""
     bytes: int = 0
 
 
@@ -79,29 +81,38 @@ class Job:
 
     @property
     def progress_json(self) -> str:
-        return json.dumps(asdict(self.progress))
+        progress = self.progress
+        return json.dumps(progress.figures() if isinstance(progress, RowProgress) else asdict(progress))
 
 
-def described(record: JobRecord, *, cancelling: bool | None = None) -> dict[str, Any]:
-    """A job as LIST_JOBS and `/jobs/{id}` show it."""
+def described(
+    record: JobRecord, *, cancelling: bool | None = None, shown: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A job as LIST_JOBS and `/jobs/{id}` show it. `shown` takes the place of its own progress and outcome."""
     if cancelling is None:
         cancelling = record.cancelling_ms is not None
     name, live = record.table, record.state in LIVE
-    shown = {
+    found = {
         "id": record.id,
         "kind": record.kind,
-        "table": {"tenant_id": name.tenant, "namespace": name.namespace, "table": name.table},
+        "table": {
+            key: value
+            for key, value in (("tenant_id", name.tenant), ("namespace", name.namespace), ("table", name.table))
+            if value  # a schedule covers a namespace or a tenant
+        },
         "state": record.state,
-        "progress": json.loads(record.progress),
+        "progress": {key: value for key, value in json.loads(record.progress).items() if value is not None},
         "created_at": utc(record.created_ms),
     }
     if cancelling and live:
-        shown["cancelling"] = True
+        found["cancelling"] = True
     if record.ended_ms is not None:
-        shown["ended_at"] = utc(record.ended_ms)
-    if not live:
-        shown["result" if record.state == "done" else "error"] = json.loads(record.outcome)
-    return shown
+        found["ended_at"] = utc(record.ended_ms)
+    if shown is not None:
+        found |= shown
+    elif record.ended_ms is not None:
+        found["result" if record.state == "done" else "error"] = json.loads(record.outcome)
+    return found
 
 
 def interrupted(kind: str) -> bytes:

@@ -14,7 +14,7 @@ from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.errors import Cancelled, FirnError, KeyBusy, LedgerUnavailable, NotFound
 from service.jobs.job import NOTHING, Job, State, described, interrupted, taken_over
-from service.ledger.jobs import LIVE, JobRecord, JobRecords
+from service.ledger.jobs import LIVE, JobRecord, JobRecords, Place
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.failures import error_fields, internal_error
@@ -24,6 +24,7 @@ log = logging.getLogger("firn.jobs")
 
 DAY_MS = 24 * 3600 * 1000
 _KEPT_MS = 7 * DAY_MS
+_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Kind:
     """How long after its end its row is kept; None if `Jobs` must not delete it."""
     is_resumed: bool = False
     """Whether another instance resumes it; then `Jobs` does not settle it."""
+    shown: Callable[[JobRecord], Mapping[str, Any]] | None = None
+    """For work that keeps its own records and is not in LIST_JOBS: its progress, and its result once it has ended."""
 
 
 class Jobs:
@@ -139,6 +142,8 @@ class Jobs:
         if job is not None and job.record.listed:
             return described(job.current, cancelling=job.call.cancelled)
         record = self.records.find(job_id)
+        if record is not None and (shown := self._kind(record).shown):
+            return described(record, shown=shown(record))
         if record is not None and record.listed and self._is_left(record):
             with suppress(KeyBusy):  # another instance settles it
                 self._settle(record)
@@ -148,15 +153,18 @@ class Jobs:
         return described(record)
 
     def ended_without_success(self, job_id: str) -> bool:
-        """Whether a job has ended without success; false if its row was deleted."""
+        """Whether a job has ended without success; false if its row was deleted, and for work that is resumed."""
         try:
-            return self.describe(job_id)["state"] in NOTHING
+            job = self.describe(job_id)
         except NotFound:
             return False
+        return job["state"] in NOTHING and not self._kinds.get(job["kind"], Kind()).is_resumed
 
-    def latest(self, tenant: str, namespace: str | None, limit: int) -> list[dict[str, Any]]:
-        """A tenant's listed jobs, the latest first, without the outcomes that `describe` shows."""
-        records = self.records.listed(tenant, namespace, limit, now_ms() - _KEPT_MS)
+    def latest(
+        self, tenant: str, namespace: str | None, limit: int, after: Place | None = None
+    ) -> list[dict[str, Any]]:
+        """A tenant's listed jobs, the latest first, without the outcomes that `describe` shows; those after a place."""
+        records = self.records.listed(tenant, namespace, limit, now_ms() - _KEPT_MS, after)
         shown = [self.describe(record.id) if record.state in LIVE else described(record) for record in records]
         return [{name: value for name, value in job.items() if name not in ("result", "error")} for job in shown]
 
@@ -185,11 +193,20 @@ class Jobs:
         job = self._job(job_id)
         if job is None:
             record = self.records.find(job_id)
-            if record is not None and record.listed and record.state in LIVE and not self._is_left(record):
+            if record is not None and self._kind(record).is_resumed:
+                self._take_away(record)
+            elif record is not None and record.listed and record.state in LIVE and not self._is_left(record):
                 self.records.request_cancel(job_id, now_ms())
         elif job.live and job.record.listed:
             job.call.cancel()
         return self.describe(job_id)
+
+    def _take_away(self, record: JobRecord) -> None:
+        """Cancel work that is resumed: no instance has it any more, so that nothing more of it is committed."""
+        for _ in range(_TRIES):  # its heartbeat may come in between
+            if record.ended_ms is not None or self.records.take(record, owner="", state="cancelled", ended_ms=now_ms()):
+                return
+            record = self.records.find(record.id) or record
 
     def look(self) -> None:
         """Record the progress of our jobs, cancel those for which other instances requested it, and record ends that

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, and_, delete, or_, select, update
 
 from service.ledger.database import insert_new
 from service.ledger.ledger import Ledger
@@ -17,8 +17,8 @@ LIVE = ("queued", "running")
 UNFINISHED = jobs.c.ended_ms.is_(None)
 _UNREAD = b"null"
 _WITHOUT_OUTCOME = [column for column in jobs.c if column is not jobs.c.outcome]
-# The end of a page of the log: when its last job started, and its id, because several jobs may start at once.
-Place = tuple[int, str | None]
+# The end of a page: when its last job was created or started, and its id, because several may be at once.
+Place = tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -168,14 +168,18 @@ class JobRecords:
         self.note(job, **details)
         self._set(jobs.c.id == job, leaves_files=False)
 
-    def listed(self, tenant: str, namespace: str | None, limit: int, since_ms: int) -> list[JobRecord]:
+    def listed(
+        self, tenant: str, namespace: str | None, limit: int, since_ms: int, after: Place | None = None
+    ) -> list[JobRecord]:
         """The listed jobs of a tenant or of one of its namespaces, without those that ended before a time.
 
-        Latest first, and without their outcomes.
+        Latest first, those after a place if one is given, and without their outcomes.
         """
         where = [jobs.c.listed, jobs.c.tenant == tenant, or_(UNFINISHED, jobs.c.ended_ms >= since_ms)]
         if namespace is not None:
             where.append(jobs.c.namespace == namespace)
+        if after is not None:
+            where.append(_follows(jobs.c.created_ms, after))
         asked = select(*_WITHOUT_OUTCOME).where(*where).order_by(jobs.c.created_ms.desc(), jobs.c.id)
         return self._found(asked.limit(limit))
 
@@ -187,16 +191,17 @@ class JobRecords:
         tenant: str | None = None,
         namespace: str | None = None,
         table: str | None = None,
-        before: Place | None = None,
+        before_ms: int | None = None,
+        after: Place | None = None,
     ) -> list[JobRecord]:
         """The latest jobs of a kind that have started, newest first, without their outcomes."""
         where = [jobs.c.kind == kind, jobs.c.started_ms.is_not(None)]
         named = {jobs.c.tenant: tenant, jobs.c.namespace: namespace, jobs.c.table_name: table}
         where += [column == value for column, value in named.items() if value is not None]
-        if before is not None:
-            started_ms, job = before
-            after = jobs.c.started_ms < started_ms
-            where.append(after if job is None else or_(after, and_(jobs.c.started_ms == started_ms, jobs.c.id > job)))
+        if before_ms is not None:
+            where.append(jobs.c.started_ms < before_ms)
+        if after is not None:
+            where.append(_follows(jobs.c.started_ms, after))
         asked = select(*_WITHOUT_OUTCOME).where(*where).order_by(jobs.c.started_ms.desc(), jobs.c.id)
         return self._found(asked.limit(limit))
 
@@ -235,6 +240,12 @@ def as_record(row: Row[Any], prefix: str = "") -> JobRecord:
     values = {name: got.get(prefix + name, _UNREAD) for name in (column.name for column in jobs.c)}
     table = TableName(values.pop("tenant"), values.pop("namespace"), values.pop("table_name"))
     return JobRecord(table=table, **values | {"details": json.loads(values["details"])})
+
+
+def _follows(time: Column[int], place: Place) -> ColumnElement[bool]:
+    """The jobs after a place, latest first."""
+    ms, job = place
+    return or_(time < ms, and_(time == ms, jobs.c.id > job))
 
 
 def _held(held: JobRecord) -> tuple[ColumnElement[bool], ...]:

@@ -1,7 +1,7 @@
 """Firn's own small database: changes and their outcomes, idempotency keys and their responses, counts of WRITEs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -83,6 +83,17 @@ class NewBatch:
     undoes: str | None = None
 
 
+@dataclass(frozen=True)
+class Transaction:
+    """A transaction that several changes of the ledger share."""
+
+    connection: Connection
+
+    def answer(self, key_id: str, body: bytes) -> None:
+        """Store the response under a key that this transaction has recorded."""
+        self.connection.execute(update(keys).where(keys.c.id == key_id).values(answer=body))
+
+
 class Ledger:
     """The database at a SQLAlchemy URL; its tables are created when it is opened."""
 
@@ -100,16 +111,25 @@ class Ledger:
         is_file = self._engine.dialect.name == "sqlite" and url.database is not None
         return str(url.database) if is_file else url.render_as_string(hide_password=True)
 
-    def begin(self, change: NewBatch, *, done: bool = False) -> None:
-        """Record a change and the keys of its requests in one transaction; with `done`, as one without a snapshot that
-        has ended.
+    def begin(self, change: NewBatch) -> None:
+        """Record a change and the keys of its requests in one transaction.
 
         KeyBusy, and nothing is recorded, if another instance has begun or answered a request with one of the keys.
         """
         with self._writing() as connection:
             self.add_batch(connection, change)
-            if done:
+
+    @contextmanager
+    def transaction(self, change: NewBatch | None = None) -> Iterator[Transaction]:
+        """A transaction for a change of the ledger itself. If the block raises, nothing happened.
+
+        `change` is recorded with it, as one that is done. KeyBusy as from `begin`.
+        """
+        with self._writing() as connection:
+            if change is not None:
+                self.add_batch(connection, change)
                 end_batch(connection, change.batch, NO_SNAPSHOT)
+            yield Transaction(connection)
 
     def add_batch(self, connection: Connection, change: NewBatch) -> None:
         """The same, in a transaction of the caller's."""
@@ -297,9 +317,9 @@ class Ledger:
     def _is_anothers(self, batch: Row[Any] | None) -> TypeGuard[Row[Any]]:
         return batch is not None and batch.state != "void" and batch.owner != self.owners.me
 
-    def rows(self, *queries: Executable) -> list[Row[Any]]:
+    def rows(self, *queries: Executable, within: Transaction | None = None) -> list[Row[Any]]:
         """The rows of several queries, one after the other."""
-        with self._reading() as connection:
+        with nullcontext(within.connection) if within else self._reading() as connection:
             return [row for query in queries for row in connection.execute(query)]
 
     def row(self, query: Executable) -> Row[Any] | None:
@@ -313,7 +333,11 @@ class Ledger:
             return connection.execute(statement).first() is not None
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def _writing(self, within: Transaction | None = None) -> Iterator[Connection]:
+        """A transaction of its own, or the one that the caller shares."""
+        if within is not None:
+            yield within.connection
+            return
         with translated(), self._engine.begin() as connection:
             yield connection
 

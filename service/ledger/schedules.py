@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, case, delete, func,
 from service.errors import ScheduleExists
 from service.ledger.database import insert_new, parts
 from service.ledger.jobs import UNFINISHED, JobRecord, JobRecords, add, as_record
-from service.ledger.ledger import Ledger
+from service.ledger.ledger import Ledger, Transaction
 from service.ledger.schema import jobs, schedules
 from service.model.names import TableName
 
@@ -42,6 +42,15 @@ class Schedule:
     """The run in progress, or left by an instance that is gone."""
 
 
+@dataclass(frozen=True)
+class ScheduleFilter:
+    """Which schedules: those for exactly this namespace or table, and of this name; None for any."""
+
+    namespace: str | None = None
+    table: str | None = None
+    name: str | None = None
+
+
 class ScheduleRecords:
     """The table `schedules` of a ledger, and the jobs that are runs."""
 
@@ -49,20 +58,16 @@ class ScheduleRecords:
         self._ledger = ledger
         self.jobs = JobRecords(ledger)
 
-    def put(self, made: Schedule, *, replacing: bool) -> bool:
-        """Store a schedule; true if it replaced the one of that name, of which it keeps the runs. If it is stored
-        already, by an earlier attempt with the same id, nothing happens.
+    def put(self, made: Schedule, *, replacing: bool, within: Transaction | None = None) -> bool:
+        """Store a schedule; true if it replaced the one of that name, of which it keeps the runs.
 
         It also keeps the next due time, if the times are the same, or if that time has passed and it catches up.
         """
         values = vars(made) | {"table_name": made.table}
         del values["table"], values["run"]
-        with self._ledger._writing() as connection:
+        with self._ledger._writing(within) as connection:
             new = insert_new(connection, schedules).values(**values).on_conflict_do_nothing()
             if connection.execute(new.returning(schedules.c.id)).scalar() is not None:
-                return False
-            stored = connection.execute(select(schedules.c.id).where(*_named(made.tenant, made.name))).scalar()
-            if stored == made.id:
                 return False
             if not replacing:
                 raise ScheduleExists(
@@ -72,15 +77,24 @@ class ScheduleRecords:
             connection.execute(update(schedules).where(*_named(made.tenant, made.name)).values(**changed))
             return True
 
-    def of_tenant(self, tenant: str) -> list[Schedule]:
-        return self._found(schedules.c.tenant == tenant, order=schedules.c.name)
+    def of_tenant(
+        self, tenant: str, which: ScheduleFilter | None = None, after: str | None = None, limit: int | None = None
+    ) -> list[Schedule]:
+        """A tenant's schedules by name, or some of them: at most `limit` of those after a name."""
+        where = [schedules.c.tenant == tenant]
+        if which is not None:
+            named = {"namespace": which.namespace, "table_name": which.table, "name": which.name}
+            where += [schedules.c[column] == value for column, value in named.items() if value is not None]
+        if after is not None:
+            where.append(schedules.c.name > after)
+        return self._found(*where, order=schedules.c.name, limit=limit)
 
-    def find(self, tenant: str, name: str) -> Schedule | None:
-        return next(iter(self._found(*_named(tenant, name))), None)
+    def find(self, tenant: str, name: str, within: Transaction | None = None) -> Schedule | None:
+        return next(iter(self._found(*_named(tenant, name), within=within)), None)
 
-    def delete(self, tenant: str, name: str) -> bool:
+    def delete(self, tenant: str, name: str, within: Transaction | None = None) -> bool:
         """Delete a schedule and its runs; a run in progress can no longer commit anything."""
-        with self._ledger._writing() as connection:
+        with self._ledger._writing(within) as connection:
             gone = delete(schedules).where(*_named(tenant, name)).returning(schedules.c.id)
             schedule = connection.execute(gone).scalar()
             if schedule is not None:
@@ -102,14 +116,15 @@ class ScheduleRecords:
         due: bool,
         next_ms: int | None = None,
         run_id: str | None = None,
+        within: Transaction | None = None,
     ) -> JobRecord | None:
         """Begin a run: the due one, after which `next_ms` is due, or one that was requested.
 
-        None if another instance was faster.
+        None, and nothing is recorded, if another instance was faster.
         """
         run = self._run(seen, requested_by, now_ms, tally, seen.next_ms if due else None)
         run = replace(run, id=run_id or run.id)
-        with self._ledger._writing() as connection:
+        with self._ledger._writing(within) as connection:
             # Other instances that are about to begin it wait here.
             now = connection.execute(select(schedules).where(schedules.c.id == seen.id).with_for_update()).one_or_none()
             if now is None or (due and not (now.enabled and now.next_ms == seen.next_ms)):
@@ -155,10 +170,17 @@ class ScheduleRecords:
             started_ms=now_ms,
         )
 
-    def _found(self, *where: ColumnElement[bool], order: Any = None) -> list[Schedule]:
+    def _found(
+        self,
+        *where: ColumnElement[bool],
+        order: Any = None,
+        limit: int | None = None,
+        within: Transaction | None = None,
+    ) -> list[Schedule]:
         run = [column.label(f"run_{column.name}") for column in jobs.c]
         asked = select(schedules, *run).outerjoin(jobs, and_(jobs.c.claim == schedules.c.id, UNFINISHED))
-        return [_schedule(row) for row in self._ledger.rows(asked.where(*where).order_by(order))]
+        asked = asked.where(*where).order_by(order).limit(limit)
+        return [_schedule(row) for row in self._ledger.rows(asked, within=within)]
 
 
 def _next_of(made: Schedule) -> Any:
@@ -189,4 +211,6 @@ def _add(connection: Connection, run: JobRecord) -> bool:
 def _schedule(row: Row[Any]) -> Schedule:
     values = {column.name: row._mapping[column.name] for column in schedules.c}
     run = None if row.run_id is None else as_record(row, "run_")
+    if values["scope"] == "all":  # as it was called before
+        values["scope"] = "tenant"
     return Schedule(table=values.pop("table_name"), run=run, **values)

@@ -122,7 +122,7 @@ schedules = Table(
     Column("cron", String(200), nullable=False),
     Column("timezone", String(100), nullable=False),
     Column("delay_s", BigInteger, nullable=False),
-    Column("scope", String(10), nullable=False),  # table, namespace, all
+    Column("scope", String(10), nullable=False),  # table, namespace, tenant
     Column("namespace", String(63)),
     Column("table_name", String(63)),
     Column("task", Text, nullable=False),  # JSON: a request without an address

@@ -4,10 +4,11 @@ Such a step is a job (`ledger/jobs.py`) that claims the table, so that there is 
 """
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, or_, select, update
 
 from service.errors import CommitConflict
 from service.ledger.database import insert_new
@@ -106,11 +107,23 @@ class TableRecords:
         where = [places.c.tenant == tenant, places.c.namespace == namespace, places.c.state == DROPPED]
         if table is not None:
             where.append(places.c.table_name == table)
-        return self._found(*where, order=places.c.dropped_ms.desc())
+        return self._found(*where, order=(places.c.dropped_ms.desc(),))
+
+    def restorable(
+        self, tenant: str, namespace: str, now_ms: int, after: tuple[int, str] | None = None, limit: int | None = None
+    ) -> list[TableRecord]:
+        """The dropped tables of a namespace that can be restored, latest first: those after a time and a UUID."""
+        where = [places.c.tenant == tenant, places.c.namespace == namespace, places.c.state == DROPPED]
+        where += [places.c.keep_until_ms > now_ms, jobs.c.id.is_(None)]
+        if after is not None:
+            dropped_ms, uuid = after
+            same = and_(places.c.dropped_ms == dropped_ms, places.c.table_uuid > uuid)
+            where.append(or_(places.c.dropped_ms < dropped_ms, same))
+        return self._found(*where, order=(places.c.dropped_ms.desc(), places.c.table_uuid), limit=limit)
 
     def overdue(self, now_ms: int) -> list[TableRecord]:
         """Dropped tables whose retention time has passed."""
-        return self._found(places.c.state == DROPPED, places.c.keep_until_ms <= now_ms, order=places.c.keep_until_ms)
+        return self._found(places.c.state == DROPPED, places.c.keep_until_ms <= now_ms, order=(places.c.keep_until_ms,))
 
     def start_removal(self, record: TableRecord) -> bool:
         """Begin to remove the files of a dropped table; false if another request restores or removes it."""
@@ -150,10 +163,12 @@ class TableRecords:
         claim = record.uuid
         return JobRecord(job_id, kind, record.name, claim, claim=claim, owner=me, created_ms=now, started_ms=now)
 
-    def _found(self, *where: ColumnElement[bool], order: Any = None) -> list[TableRecord]:
+    def _found(
+        self, *where: ColumnElement[bool], order: Sequence[Any] = (), limit: int | None = None
+    ) -> list[TableRecord]:
         step = [column.label(f"step_{column.name}") for column in jobs.c]
         asked = select(places, *step).outerjoin(jobs, and_(jobs.c.claim == places.c.table_uuid, UNFINISHED))
-        return [_record(row) for row in self._ledger.rows(asked.where(*where).order_by(order))]
+        return [_record(row) for row in self._ledger.rows(asked.where(*where).order_by(*order).limit(limit))]
 
 
 def _put(connection: Connection, record: TableRecord) -> None:

@@ -16,6 +16,7 @@ from service.model.properties import (
 from service.model.schema.partition import PartitionField
 from service.model.schema.types import TableSchema
 from service.model.window import check_window
+from service.model.wire import omit_when_null
 from service.settings import IcebergSettings, Mode, Strategy
 
 TARGET, SNAPSHOTS = "target_file_size_mb", "snapshots"
@@ -46,7 +47,7 @@ class EffectiveCompaction(BaseModel):
     snapshot_retention_hours: int = Field(description="the age from which a compaction expires snapshots")
     strategy: Strategy = Field(description="`binpack`, `sort` or `zorder`")
     sort_by: list[str] = Field(description="the columns that `sort` and `zorder` sort by")
-    window: str | None = Field(description="when scheduled and automatic compactions may start; null means always")
+    window: str | None = omit_when_null("when scheduled and automatic compactions may start; absent means always")
     snapshots: EffectiveSnapshots = Field(description="which old snapshots are kept, apart from compactions")
     overridden: list[str] = Field(
         description="the fields that the table overrides; the others are the service's settings"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from service.catalog.tables import Table
@@ -13,6 +14,7 @@ from service.engine.iceberg.compaction import sweep
 from service.engine.session import tags
 from service.engine.session.engine import Engine
 from service.model.call import Call
+from service.model.progress import RowProgress
 
 log = logging.getLogger("firn.maintenance")
 _LOOK_EVERY_S = 1.0  # whether it was cancelled
@@ -27,12 +29,14 @@ class FilesToRewrite(Protocol):
     @property
     def bytes(self) -> int: ...
 
+    @property
+    def rows(self) -> int: ...
+
 
 @dataclass
-class RewriteProgress:
-    """The progress of a job that rewrites files. The worker writes it, anybody may read it."""
+class RewriteProgress(RowProgress):
+    """The progress of a job that rewrites files."""
 
-    phase: str = "queued"
     files_done: int = 0
     files_total: int = 0
     bytes_done: int = 0
@@ -67,6 +71,7 @@ class FileRewriter(Generic[G, W]):
         Raises Cancelled if it was cancelled. The caller then keeps or deletes what other groups have written."""
         self.progress.files_total += sum(group.files for group in groups)
         self.progress.bytes_total += sum(group.bytes for group in groups)
+        self.progress.expect(sum(group.rows for group in groups), partial(self.engine.rows_written, self.tag))
         with ThreadPoolExecutor(self.at_once, thread_name_prefix="firn-rewrite") as pool:
             running = {pool.submit(self._rewrite, recipe, group): group for group in groups}
             try:
@@ -98,6 +103,7 @@ class FileRewriter(Generic[G, W]):
             ended = [(running.pop(future), future) for future in done]
             self.progress.files_done += sum(group.files for group, _ in ended)
             self.progress.bytes_done += sum(group.bytes for group, _ in ended)
+            self.progress.done(sum(group.rows for group, _ in ended))
             yield ended
 
     def _rewrite(self, recipe: Callable[[G], W], group: G) -> W:

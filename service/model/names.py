@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from service.errors import InvalidRequest
 
 _VALID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
-_ESCAPE = re.compile(r"_([0-9a-f]{2})")
+_PLAIN = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+_NUMBER = re.compile(r"[0-9a-f]+")
+_LENGTH_BITS = 6  # of a name of at most 63 characters
 RESERVED_COLUMN_PREFIX = "_firn_"
+# A row's data file and its position there, where a query reads them; together they tell all rows of a table apart.
+PLACE_COLUMNS = (f"{RESERVED_COLUMN_PREFIX}place_file", f"{RESERVED_COLUMN_PREFIX}place_pos")
 # The internal columns of ingestion tables. Unlike others, rows keep their values, and requests can name them.
 INGEST_COLUMNS = ("_firn_period", "_firn_date", "_firn_file")
 CATALOG = "firn"  # the catalog's name in PyIceberg and in Spark; SQL catalogs store it with every table
@@ -31,17 +35,31 @@ def check_name(value: str, field: str) -> str:
 
 
 def encode(name: str) -> str:
-    """Encode a name for catalogs and file systems: every byte outside [a-z0-9] becomes `_hh`. Reversible."""
-    return "".join(chr(b) if chr(b) in "abcdefghijklmnopqrstuvwxyz0123456789" else f"_{b:02x}" for b in name.encode())
+    """The name in catalogs and file systems, of lower-case letters, digits and `_`. Reversible.
+
+    A plain name is its own encoding. Another one is folded: `Order-Items` becomes `order_items__61`.
+    """
+    return name if _PLAIN.fullmatch(name) else f"{_fold(name)}__{_folded(name):x}"
 
 
 def decode(encoded: str) -> str | None:
     """The name that was encoded; None if Firn did not encode it."""
-    try:
-        name = _ESCAPE.sub(lambda m: chr(int(m[1], 16)), encoded)
-    except ValueError:
-        return None
+    text, _, folded = encoded.rpartition("__")
+    name = _unfold(text, int(folded, 16)) if _NUMBER.fullmatch(folded) and text else encoded
     return name if _VALID.match(name) and encode(name) == encoded else None
+
+
+def _fold(text: str) -> str:
+    return text.lower().replace("-", "_")
+
+
+def _folded(text: str) -> int:
+    """Which characters folding changes: the bits of a number, the first character's is the lowest."""
+    return sum(1 << i for i, (was, now) in enumerate(zip(text, _fold(text), strict=True)) if was != now)
+
+
+def _unfold(text: str, folded: int) -> str:
+    return "".join(c.upper().replace("_", "-") if folded >> i & 1 else c for i, c in enumerate(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +80,12 @@ class TableName:
 
 
 def namespace_identifier(tenant: str, namespace: str) -> str:
-    # An encoded name never contains two underscores in a row, so this is unambiguous.
-    return f"{encode(tenant)}__{encode(namespace)}"
+    """The namespace in the catalog: `acme__shop`. If a part is not plain, both are folded, and a number at the end
+    says how, and in its lowest bits how long the tenant's name is."""
+    joined = f"{tenant}__{namespace}"
+    if _PLAIN.fullmatch(tenant.removeprefix("_")) and _PLAIN.fullmatch(namespace):
+        return joined
+    return f"{_fold(joined)}__{_folded(joined) << _LENGTH_BITS | len(tenant):x}"
 
 
 def dropped_table_name(table_uuid: str) -> TableName:
@@ -73,6 +95,11 @@ def dropped_table_name(table_uuid: str) -> TableName:
 
 def decode_namespace(identifier: str) -> tuple[str, str] | None:
     """The tenant and namespace of an identifier; None if Firn did not create it."""
-    tenant, separator, namespace = identifier.partition("__")
-    parts = decode(tenant), decode(namespace)
-    return (parts[0], parts[1]) if separator and parts[0] and parts[1] else None
+    text, _, number = identifier.rpartition("__")
+    tenant, _, namespace = identifier.partition("__")
+    if text.count("__") and _NUMBER.fullmatch(number):
+        joined = _unfold(text, int(number, 16) >> _LENGTH_BITS)
+        length = int(number, 16) % (1 << _LENGTH_BITS)
+        tenant, namespace = joined[:length], joined[length + 2 :]
+    valid = _VALID.match(tenant) and _VALID.match(namespace)
+    return (tenant, namespace) if valid and namespace_identifier(tenant, namespace) == identifier else None

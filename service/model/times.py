@@ -1,7 +1,11 @@
-"""Times as the ledger and Iceberg have them: whole milliseconds since 1970."""
+"""Times as the ledger and Iceberg have them, whole milliseconds since 1970; and IANA time zones by name."""
 
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from service.errors import InvalidRequest, nearest
 
 HOUR_MS = 3_600_000
 
@@ -14,5 +18,30 @@ def utc(ms: int) -> datetime:
     return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
 
 
+def as_ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
 def utc_or_none(ms: int | None) -> datetime | None:
     return None if ms is None else utc(ms)
+
+
+def check_zone(name: str, field: str) -> ZoneInfo:
+    """The zone of this name; InvalidRequest, with the nearest name, if there is none."""
+    if name not in _names():
+        near = _nearest(name)
+        hint = f"did you mean {near!r}?" if near else "write it as Europe/Zurich, or UTC"
+        raise InvalidRequest.at(field, f"{name[:80]!r} is not a time zone; {hint}", near)
+    return ZoneInfo(name)
+
+
+def _nearest(name: str) -> str | None:
+    """The nearest zone, by its whole name or by its town."""
+    towns = {full.rpartition("/")[2]: full for full in sorted(_names())}
+    found = nearest(name, _names() if "/" in name else towns)
+    return found and towns.get(found, found)
+
+
+@lru_cache(maxsize=1)
+def _names() -> frozenset[str]:
+    return frozenset(available_timezones())

@@ -34,13 +34,16 @@ _OTHER_WORDS = {
     "records": ("rows", "values", "data"),
     "updates": ("set", "values", "changes"),
     "key_cols": ("on", "keys", "key", "merge_keys"),
-    "limit": ("top", "max_rows"),
+    "limit": ("top", "max_rows", "page_size", "take"),
+    "offset": ("skip",),
+    "as_of": ("snapshot_id", "snapshot", "tag", "backup", "timestamp", "time", "version", "at", "time_travel"),
 }
 _FORMS = {
     "filter": '{"filter": {"age": {"gt": 22}}}',
     "sort": '{"sort": [{"field": "age", "order": "desc"}]}',
     "projection": '{"projection": ["id", "age"]}',
     "updates": '{"updates": {"age": 22}}',
+    "as_of": '{"as_of": "2024-01-31T12:00:00Z"}',
 }
 
 

@@ -4,7 +4,7 @@ import re
 from datetime import datetime, time
 
 from service.errors import InvalidRequest
-from service.model.time_zones import check_zone
+from service.model.times import check_zone
 from service.settings import WINDOW
 
 

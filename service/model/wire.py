@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from service.errors import InvalidRequest
 
@@ -75,14 +75,30 @@ def _default(value: Any) -> Any:
 
 
 def fields_of(model: BaseModel) -> dict[str, Any]:
-    """A model's fields by their JSON names, without nulls in fields that declare `omit_when_null`."""
-    fields: dict[str, Any] = {}
-    for name, info in type(model).model_fields.items():
-        value, extra = getattr(model, name), info.json_schema_extra
-        if value is None and isinstance(extra, dict) and extra.get("omit_when_null"):
-            continue
-        fields[info.serialization_alias or name] = value
-    return fields
+    """A model's fields by their JSON names. A field without a value is absent: no response has a null of its own."""
+    values = (
+        (info.serialization_alias or name, getattr(model, name)) for name, info in type(model).model_fields.items()
+    )
+    return {name: value for name, value in values if value is not None}
+
+
+def omit_when_null(description: str, serialization_alias: str | None = None) -> Any:
+    """A field of a response that is absent if it has no value; its JSON schema does not allow null either."""
+    return Field(
+        default=None,
+        description=description,
+        serialization_alias=serialization_alias,
+        json_schema_extra=_never_null,
+    )
+
+
+def _never_null(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
+    options = [option for option in schema.pop("anyOf", []) if option.get("type") != "null"]
+    if len(options) > 1:
+        schema["anyOf"] = options
+    elif options:
+        schema |= options[0]
 
 
 def replace_surrogates(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """What the requests and responses of edits share."""
 
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -20,11 +20,19 @@ from service.model.filters.pruning import partition_predicate
 from service.model.schema.columns import columns_of
 from service.model.schema.partition import PartitionField
 from service.model.schema.types import TableSchema
-from service.operations.operation import ChangeRequest, Metadata, PreviewableRequest, Result, omit_when_null
+from service.operations.operation import (
+    ChangeRequest,
+    DryRunResult,
+    Metadata,
+    Plan,
+    PreviewableRequest,
+    Result,
+    omit_when_null,
+)
 from service.settings import KeptHours
 
 # These fields say how to make an edit. The others say which edit it is, and enter its digest.
-_OPTIONS = frozenset({"dry_run", "plan_token", "idempotency_key", "create_backup", "backup_retention_hours"})
+_OPTIONS = frozenset({"dry_run", "plan_token", "idempotency_key", "create_backup", "backup_retention_hours", "confirm"})
 
 
 class BackedUpRequest(ChangeRequest):
@@ -94,23 +102,27 @@ class RowsRequest(EditRequest):
 class SampledRow(BaseModel):
     """A row that an edit changes."""
 
-    before: dict[str, Any] | None = Field(description="the current row; null if it would be inserted")
-    after: dict[str, Any] | None = Field(description="the row after the edit; null if it would be deleted")
+    before: dict[str, Any] | None = omit_when_null("the current row; absent if it would be inserted")
+    after: dict[str, Any] | None = omit_when_null("the row after the edit; absent if it would be deleted")
 
     @classmethod
     def of(cls, sample: RowSample) -> "SampledRow":
         return cls(before=_row(sample.before), after=_row(sample.after))
 
 
-class PreviewableResult(Result):
-    """The response to a change that can be previewed.
+class BackedUpResult(Result):
+    """The response to a change that can keep the previous state as a backup.
 
     The counts of an operation come in a base class after this one: pydantic puts the fields of the last base first.
     """
 
     backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
-    dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
-    sample: list[SampledRow] | None = omit_when_null("in a dry run: up to 20 of the rows, before and after")
+
+
+class SampledPlan(Plan):
+    """What a change of rows would do. The counts of an operation come in a base class after this one."""
+
+    sample: list[SampledRow] = Field(description="up to 20 of the rows, before and after")
 
 
 class EditFigures(BaseModel):
@@ -121,57 +133,86 @@ class EditFigures(BaseModel):
     scanned_files: int = Field(description="data files opened to find the rows; 0 if metadata was enough")
 
 
-class EditResult(PreviewableResult, EditFigures):
+class EditResult(BackedUpResult, EditFigures):
     """The response to an edit."""
 
-    plan_token: str | None = omit_when_null("in a dry run: send it with the same request to commit exactly this")
+
+class EditPlan(SampledPlan, EditFigures):
+    """What an edit would do."""
+
+    plan_token: str = Field(description="send it with the same request to commit exactly this")
 
 
-class RestoreResult(Result):
-    """The response to a change that restores earlier rows. The fields of an operation come in a base after this one."""
+class RestoreFigures(BaseModel):
+    """What every restore of earlier rows counts."""
 
     records_before: int = Field(description="rows in the table before")
     records_after: int = Field(description="rows in the restored state, and in the table afterwards")
     files_removed: int = Field(description="data files removed, with rows that the restored state lacks")
     files_added: int = Field(
-        description="new data files with rows that the table lacked; in a dry run an estimate: the number of files "
-        "that held these rows"
+        description="new data files with rows that the table lacked; if `estimated` names it, the number of files that "
+        "have these rows now"
     )
-    estimated: list[str] | None = omit_when_null("in a dry run: the figures that are only estimates")
-    backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
+
+
+class RestoreResult(BackedUpResult, RestoreFigures):
+    """The response to a change that restores earlier rows. The fields of an operation come in a base after this one."""
+
+    reason: str | None = omit_when_null("why the table was not changed, if so")
+
+
+class RestorePlan(Plan, RestoreFigures):
+    """What a restore of earlier rows would do."""
+
+    reason: str | None = omit_when_null("why nothing would change, if so")
+    estimated: list[str] | None = omit_when_null(
+        "the figures that are only estimates, as for more than 64 MB, or rows that change partitions"
+    )
+
+
+E = TypeVar("E", bound=EditResult)
+P = TypeVar("P", bound=DryRunResult)
 
 
 def restore_fields(outcome: RestoreOutcome) -> dict[str, Any]:
-    """The fields of RestoreResult, and the reason why nothing was restored."""
+    """The fields of RestoreResult."""
+    metadata = Metadata(snapshot_id=outcome.snapshot_id)
+    return {**_restored(outcome), "reason": outcome.reason, "backup": outcome.backup, "metadata": metadata}
+
+
+def restore_plan(outcome: RestoreOutcome) -> dict[str, Any]:
+    """The fields of RestorePlan."""
+    changes = outcome.files_removed or outcome.files_added
+    estimated = ["files_added"] if outcome.is_estimate else None
+    return {**_restored(outcome), "reason": None if changes else outcome.reason, "estimated": estimated}
+
+
+def _restored(outcome: RestoreOutcome) -> dict[str, Any]:
+    return {name: getattr(outcome, name) for name in RestoreFigures.model_fields}
+
+
+def edited(outcome: EditOutcome, result: type[E], preview: type[P], **counts: int) -> E | P:
+    """The response to an edit or, if it has samples, to its dry run."""
+    metadata = Metadata(snapshot_id=outcome.commit.snapshot_id)
+    figures = {**counts, **edit_figures(outcome)}
+    if outcome.samples is None:
+        return result.model_validate({**figures, "backup": outcome.backup, "metadata": metadata})
+    plan = {**figures, "sample": sampled(outcome.samples), "plan_token": outcome.plan_token}
+    return preview.model_validate({"plan": plan, "metadata": metadata})
+
+
+def edit_figures(outcome: EditOutcome) -> dict[str, int]:
+    """The fields of EditFigures."""
+    counts = outcome.counts
     return {
-        "reason": outcome.reason,
-        "records_before": outcome.records_before,
-        "records_after": outcome.records_after,
-        "files_removed": outcome.files_removed,
-        "files_added": outcome.files_added,
-        "estimated": ["files_added"] if outcome.files_added and not outcome.restored else None,
-        "backup": outcome.backup,
-        "metadata": Metadata(snapshot_id=outcome.snapshot_id),
+        "files_affected": counts.files,
+        "partitions_affected": counts.partitions,
+        "scanned_files": counts.scanned_files,
     }
 
 
-def previewed_fields(backup: str | None, samples: tuple[RowSample, ...] | None) -> dict[str, Any]:
-    """The fields of PreviewableResult. Only a dry run has samples."""
-    if samples is None:
-        return {"backup": backup}
-    return {"backup": backup, "dry_run": True, "sample": [SampledRow.of(sample) for sample in samples]}
-
-
-def edit_fields(outcome: EditOutcome) -> dict[str, Any]:
-    """The fields of EditResult."""
-    return {
-        "files_affected": outcome.counts.files,
-        "partitions_affected": outcome.counts.partitions,
-        "scanned_files": outcome.counts.scanned_files,
-        **previewed_fields(outcome.backup, outcome.samples),
-        "plan_token": outcome.plan_token,
-        "metadata": Metadata(snapshot_id=outcome.commit.snapshot_id),
-    }
+def sampled(samples: tuple[RowSample, ...]) -> list[SampledRow]:
+    return [SampledRow.of(sample) for sample in samples]
 
 
 def _row(row: Any) -> dict[str, Any] | None:

@@ -14,7 +14,6 @@ DEFAULT_COMPACTION = {
     "snapshot_retention_hours": 168,
     "strategy": "binpack",
     "sort_by": [],
-    "window": None,
     "snapshots": {"keep_last": 100, "hourly_for_hours": 168, "keep_at_most": 300},
     "overridden": [],
 }
@@ -26,13 +25,22 @@ def response(*, snapshot: bool = True, **fields: Any) -> dict[str, Any]:
     return {"success": True, **fields, "metadata": dict.fromkeys(names, "<any>")}
 
 
+def accepted(**fields: Any) -> dict[str, Any]:
+    """The response to work that goes on as a job."""
+    return response(snapshot=False, job_id="<any>", status_url="<any>", **fields)
+
+
+def planned(*, snapshot: bool = True, **plan: Any) -> dict[str, Any]:
+    """The response to a dry run with this plan."""
+    return response(snapshot=snapshot, dry_run=True, plan=plan)
+
+
 def edit_response(
     *, scanned_files: int = 1, sample: list[dict[str, Any]] | None = None, **counts: Any
 ) -> dict[str, Any]:
     """The response to an edit that affects one file of one partition; with a sample, to its dry run."""
-    previewed: dict[str, Any] = {} if sample is None else {"dry_run": True, "sample": sample, "plan_token": "<any>"}
-    files: dict[str, Any] = {"files_affected": 1, "partitions_affected": 1, "scanned_files": scanned_files}
-    return response(**counts, **files, **previewed)
+    counts |= {"files_affected": 1, "partitions_affected": 1, "scanned_files": scanned_files}
+    return response(**counts) if sample is None else planned(**counts, sample=sample, plan_token="<any>")
 
 
 def create_table(

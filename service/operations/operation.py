@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +20,7 @@ from pydantic import (
 
 from service.model.call import Call
 from service.model.names import TableName, check_name
+from service.model.wire import omit_when_null as omit_when_null
 from service.queries.streaming.streams import Stream
 
 # The threads that a request runs on. "inline" requests neither read nor wait: they run on the thread that received
@@ -27,7 +28,6 @@ from service.queries.streaming.streams import Stream
 Pool = Literal["inline", "metadata", "tables", "queries", "edits", "bulk", "maintenance"]
 T = TypeVar("T")
 Q = TypeVar("Q", bound="Request")
-R = TypeVar("R", bound="Result")
 
 
 def _read_id(value: Any) -> Any:
@@ -36,7 +36,11 @@ def _read_id(value: Any) -> Any:
     )
 
 
-SentId = Annotated[int, BeforeValidator(_read_id), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}]})]
+SentId = Annotated[
+    int,
+    BeforeValidator(_read_id),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": "^[0-9]{1,19}$"}, {"type": "integer"}]}),
+]
 """A 64-bit id in a request: text or a number."""
 # Results are only rendered, so the model holds the text itself.
 ReturnedId = Annotated[int, AfterValidator(str), WithJsonSchema({"type": "string"})]
@@ -56,6 +60,8 @@ class Request(BaseModel):
         ge=1,
         description="cancel the request after this time; the settings hold the maximum and QUERY's default",
     )
+    # Accepted everywhere, so that clients can send it with all requests. Those that need it describe it.
+    confirm: bool = Field(default=False, description="accepted, but not needed")
 
     @field_validator("tenant_id", "namespace", "table", "new_name", "target_table", check_fields=False)
     @classmethod
@@ -64,13 +70,6 @@ class Request(BaseModel):
         if value is None or (info.context or {}).get("trusted"):
             return value
         return check_name(value, str(info.field_name))
-
-
-class TenantRequest(Request):
-    """A request about all namespaces of a tenant, unless it names one."""
-
-    # A frozen model may widen a field's type: nobody can assign to it.
-    namespace: str | None = Field(default=None, description="only this namespace; default: all")  # type: ignore[assignment]
 
 
 class TableRequest(Request):
@@ -136,30 +135,26 @@ class BackgroundRequest(PreviewableRequest):
     )
 
 
-class Confirmable(BaseModel):
-    """A request that accepts `confirm`, so that clients can send it with all of these; some operations need it."""
-
-    confirm: bool = Field(default=False, description="accepted, but not needed")
-
-
-def omit_when_null(description: str) -> Any:
-    """A field of a response that is left out if it is null."""
-    return Field(default=None, description=description, json_schema_extra={"omit_when_null": True})
+def _require_present(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Declare as required what every response has. Generated clients tell responses apart by it."""
+    fields = model.model_fields.items()
+    schema["required"] = [info.serialization_alias or name for name, info in fields if info.default is not None]
 
 
 class Metadata(BaseModel):
     """The metadata of every success; the envelope fills in the first two fields."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_require_present)
 
     request_id: str = ""
     execution_time_ms: int = 0
     snapshot_id: ReturnedId | None = omit_when_null("the snapshot that the change made, or that was read")
 
 
-def _add_success(schema: dict[str, Any]) -> None:
+def _add_success(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    _require_present(schema, model)
     schema["properties"] = {"success": {"const": True}, **schema["properties"]}
-    schema["required"] = ["success", *schema.get("required", [])]
+    schema["required"] = ["success", *schema["required"]]
 
 
 class Result(BaseModel):
@@ -167,7 +162,39 @@ class Result(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_add_success)
 
+    when: ClassVar[str] = "The response has"
+    """The documentation's words for when this is the response."""
+    http_status: ClassVar[int] = 200
+
     metadata: Metadata = Field(default_factory=Metadata)
+
+
+class AcceptedResult(Result):
+    """The response to long work that goes on as a job; its HTTP status is 202."""
+
+    when: ClassVar[str] = "With `async: true`, the HTTP status is 202, and the response has"
+    http_status: ClassVar[int] = 202
+
+    job_id: str = Field(description="the job's id")
+    status_url: str = Field(description="its path: GET shows its progress and result, DELETE cancels it")
+
+    @classmethod
+    def of(cls, job_id: str, **fields: Any) -> Self:
+        return cls(job_id=job_id, status_url=f"/jobs/{job_id}", **fields)
+
+
+class Plan(BaseModel):
+    """What a dry run says would happen, in the words of the operation's response."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class DryRunResult(Result):
+    """The response to a dry run: only what would happen. Each subclass has the `plan` of its operation."""
+
+    when: ClassVar[str] = "With `dry_run: true`, nothing changes, and the response has"
+
+    dry_run: Literal[True] = Field(default=True, description="true: nothing was changed")
 
 
 @dataclass(frozen=True)
@@ -185,6 +212,11 @@ class Example:
     taken: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """Fields of the request whose real value comes from a response to a request in `given`: its number (1-based) and
     the path of the value, such as `metadata.request_id`. The request itself shows a typical value."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of the response."""
+        return 202 if "status_url" in self.answer else 200
 
     def after(self, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The request with the values that it takes from the responses to `given`."""
@@ -212,6 +244,13 @@ class Operation:
     examples: tuple[Example, ...] = field(default=())
     schedulable: bool = False
     """Whether a schedule may run it on each of its tables."""
+    also: tuple[type[Result], ...] = ()
+    """The other responses that it can give: to a dry run, or with `async`."""
+
+    @property
+    def accepted(self) -> "type[AcceptedResult] | None":
+        """The response if the work goes on as a job."""
+        return next((result for result in self.also if issubclass(result, AcceptedResult)), None)
 
     def pool_of(self, request: Request) -> Pool:
         return self.pool(request) if callable(self.pool) else self.pool
@@ -248,21 +287,22 @@ class Parts:
 
 def operation(
     request: type[Q],
-    result: type[R],
+    result: type[Result],
     *,
     pool: Pool | Callable[[Q], Pool],
     examples: tuple[Example, ...] = (),
     schedulable: bool = False,
-) -> Callable[[Callable[..., "R | Future[bytes] | Stream"]], Operation]:
+    also: tuple[type[Result], ...] = (),
+) -> Callable[[Callable[..., "Result | Future[bytes] | Stream"]], Operation]:
     """Declare a handler as an Operation, named by the literal `operation` of its request model."""
     names = get_args(request.model_fields["operation"].annotation)
     if len(names) != 1 or names[0] != names[0].upper():
         raise TypeError(f"{request.__name__}.operation must be a Literal of one upper-case name")
 
-    def declare(handler: Callable[..., "R | Future[bytes] | Stream"]) -> Operation:
+    def declare(handler: Callable[..., "Result | Future[bytes] | Stream"]) -> Operation:
         summary = (handler.__doc__ or "").strip().partition("\n")[0]
         if not summary:
             raise TypeError(f"{handler.__name__} needs a docstring: it is the operation's summary in the documentation")
-        return Operation(names[0], request, result, handler, cast(Any, pool), summary, examples, schedulable)
+        return Operation(names[0], request, result, handler, cast(Any, pool), summary, examples, schedulable, also)
 
     return declare

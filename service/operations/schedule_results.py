@@ -12,6 +12,7 @@ from service.jobs.schedules.times import show_delay
 from service.ledger.jobs import JobRecord
 from service.ledger.schedules import Schedule
 from service.model.times import utc, utc_or_none
+from service.model.wire import omit_when_null
 
 RunState = Literal["running", "done", "partly", "failed", "interrupted", "missed", "cancelled"]
 
@@ -24,30 +25,31 @@ class TableOutcomeResult(BaseModel):
     state: Literal["done", "failed", "skipped"] = Field(
         description="`skipped`: not started, outside the table's window"
     )
-    reason: str | None = Field(description="why it was skipped, or why there was nothing to do")
-    error: dict[str, Any] | None = Field(description="`code` and `message` if it failed")
-    time_ms: int = Field(description="how long it took")
+    reason: str | None = omit_when_null("why it was skipped, or why there was nothing to do")
+    error: dict[str, Any] | None = omit_when_null("`code` and `message` if it failed")
+    duration_ms: int = Field(description="how long it took")
 
 
 class RunResult(BaseModel):
     """One run of a schedule."""
 
-    run_id: str = Field(description="the run's id")
+    job_id: str = Field(description="the id of its job, for /jobs/{id}")
     state: RunState = Field(
         description="`partly`: some tables failed; `interrupted`: its instance stopped, and another instance or the "
-        "next start continues it; `missed`: skipped, with `catch_up: false`; `cancelled`: the schedule was deleted"
+        "next start continues it; `missed`: skipped, with `catch_up: false`; `cancelled`: its job was cancelled, or "
+        "the schedule deleted"
     )
-    asked_by: str = Field(description="`schedule`, or the request that started it")
-    due_at: datetime | None = Field(description="when it was due; null if a request started it")
-    begun_at: datetime = Field(description="when it started")
-    ended_at: datetime | None = Field(description="when it ended")
+    requested_by: str = Field(description="`schedule`, or the request that started it")
+    due_at: datetime | None = omit_when_null("when it was due; absent if a request started it")
+    started_at: datetime = Field(description="when it started")
+    ended_at: datetime | None = omit_when_null("when it ended")
     attempts: int = Field(description="how many times an instance has started or continued it")
     tables: int = Field(description="how many tables it covers")
     done: int = Field(description="for how many tables the operation succeeded")
     failed: int = Field(description="for how many it failed")
     skipped: int = Field(description="for how many it was not started")
     outcomes: list[TableOutcomeResult] = Field(description="the outcome for each table; at most 100, failures first")
-    error: str | None = Field(description="why the whole run failed")
+    error: str | None = omit_when_null("why the whole run failed")
 
 
 class ScheduleResult(BaseModel):
@@ -56,28 +58,28 @@ class ScheduleResult(BaseModel):
     name: str = Field(description="the schedule's name")
     cron: str = Field(description="its cron expression")
     timezone: str = Field(description="its IANA time zone")
-    delay: str | None = Field(description="how much later than the cron expression says it runs")
-    scope: Literal["table", "namespace", "all"] = Field(description="which tables it covers")
-    namespace: str | None = Field(description="their namespace; null for all")
-    table: str | None = Field(description="the table; null if it covers several")
+    delay: str | None = omit_when_null("how much later than the cron expression says it runs")
+    scope: Literal["table", "namespace", "tenant"] = Field(description="which tables it covers")
+    namespace: str | None = omit_when_null("their namespace; absent for all of the tenant")
+    table: str | None = omit_when_null("the table; absent if it covers several")
     task: dict[str, Any] = Field(description="the operation that it runs")
     enabled: bool = Field(description="whether it runs automatically")
     catch_up: bool = Field(description="whether missed runs are caught up")
     created_at: datetime = Field(description="when it was created")
-    next_run: datetime | None = Field(description="when it is next due; null while it is disabled")
-    running: RunResult | None = Field(description="the run in progress")
-    last_run: RunResult | None = Field(description="the last run that ended")
+    next_run_at: datetime | None = omit_when_null("when it is next due; absent while it is disabled")
+    running: RunResult | None = omit_when_null("the run in progress")
+    last_run: RunResult | None = omit_when_null("the last run that ended")
     runs: list[RunResult] = Field(description="the latest runs, newest first; `runs` in the request says how many")
 
 
 def run_result(run: JobRecord) -> RunResult:
     tally = RunTally.loads(run.progress)
     return RunResult(
-        run_id=run.id,
+        job_id=run.id,
         state=run.state,  # type: ignore[arg-type]  # the ledger holds text
-        asked_by=run.requested_by,
+        requested_by=run.requested_by,
         due_at=utc_or_none(run.details.get("due_ms")),
-        begun_at=utc(run.created_ms),
+        started_at=utc(run.created_ms),
         ended_at=utc_or_none(run.ended_ms),
         attempts=run.fence,
         tables=tally.tables,
@@ -87,6 +89,14 @@ def run_result(run: JobRecord) -> RunResult:
         outcomes=[_outcome(outcome) for outcome in sorted(tally.outcomes, key=_failures_first)],
         error=json.loads(run.outcome),
     )
+
+
+def shown_run(run: JobRecord) -> dict[str, Any]:
+    """A run as a job: its progress, and its result once it has ended."""
+    tally = RunTally.loads(run.progress)
+    counts = {"tables": tally.tables, "done": tally.done, "failed": tally.failed, "skipped": tally.skipped}
+    ended = {} if run.ended_ms is None else {"result": {"success": True, "started": True, "run": run_result(run)}}
+    return {"progress": counts, **ended}
 
 
 def schedule_result(schedule: Schedule, latest: list[JobRecord], shown: int) -> ScheduleResult:
@@ -106,7 +116,7 @@ def schedule_result(schedule: Schedule, latest: list[JobRecord], shown: int) -> 
         enabled=schedule.enabled,
         catch_up=schedule.catch_up,
         created_at=utc(schedule.created_ms),
-        next_run=utc_or_none(schedule.next_ms),
+        next_run_at=utc_or_none(schedule.next_ms),
         running=None if running is None else run_result(running),
         last_run=None if last is None else run_result(last),
         runs=[run_result(run) for run in latest[:shown]],
@@ -124,5 +134,5 @@ def _outcome(outcome: TableOutcome) -> TableOutcomeResult:
         state=outcome.state,
         reason=outcome.reason,
         error=outcome.error,
-        time_ms=outcome.ms,
+        duration_ms=outcome.ms,
     )

@@ -13,6 +13,7 @@ from service.commits.batches import store_response
 from service.errors import Cancelled, DeadlineExceeded, FirnError, InternalError, KeyBusy, KeyReused, LedgerUnavailable
 from service.ledger.ledger import UNFINISHED, Ledger
 from service.model.call import Call, IdempotencyKey
+from service.operations.envelope import status_of
 from service.pipeline.response import Response, failure, response_of
 from service.pipeline.waiting import shared_result
 
@@ -90,7 +91,7 @@ class IdempotencyKeys:
                 await self._aside(self._ledger.delete_response, key.id, found.answer)
                 found = await self._find(key)
             elif found.answer is not None:
-                return Response(200, found.answer)
+                return Response(status_of(found.answer), found.answer)
             elif found.elsewhere:
                 found = await self._when_free(key, until)
             else:

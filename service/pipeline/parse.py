@@ -16,21 +16,34 @@ from service.queries.streaming.streams import Stream
 
 # What other systems call an operation.
 _OTHER_WORDS = {
-    "QUERY": ("SELECT", "READ", "GET", "FIND", "SCAN", "SEARCH", "FETCH", "EXPLAIN"),
-    "WRITE": ("INSERT", "APPEND", "ADD", "PUT"),
+    "QUERY": (
+        *("SELECT", "READ", "GET", "FIND", "SCAN", "SEARCH", "FETCH", "EXPLAIN", "COUNT", "VIEW", "SAMPLE", "HEAD"),
+        *("LOOKUP", "SQL", "WITH", "EXPORT", "TIME_TRAVEL", "DISTINCT", "AGGREGATE"),
+    ),
+    "WRITE": ("INSERT", "APPEND", "ADD", "PUT", "POST", "LOAD", "COPY", "IMPORT", "INGEST", "SAVE", "OVERWRITE"),
     "UPSERT": ("MERGE",),
-    "DELETE": ("REMOVE",),
+    "UPDATE": ("PATCH", "MODIFY", "EDIT"),
+    "DELETE": ("REMOVE", "TRUNCATE"),
+    "DEDUPLICATE": ("DEDUPE", "DEDUP"),
     "CREATE_TABLE": ("CREATE",),
     "ALTER_TABLE": ("ALTER",),
+    "RENAME_TABLE": ("RENAME",),
     "DROP_TABLE": ("DROP", "DELETE_TABLE"),
-    "DESCRIBE_TABLE": ("DESCRIBE", "DESC"),
+    "RESTORE_TABLE": ("UNDELETE", "UNDROP", "RECOVER"),
+    "RESTORE_BACKUP": ("RESTORE",),
+    "UNDO": ("REVERT",),
+    "HISTORY": ("SNAPSHOTS", "LOG", "COMMITS", "VERSIONS"),
+    "DESCRIBE_TABLE": ("DESCRIBE", "DESC", "SCHEMA", "INFO", "EXISTS"),
     "LIST_TABLES": ("SHOW", "LIST", "TABLES"),
-    "COMPACT": ("OPTIMIZE", "OPTIMISE"),
+    "LIST_JOBS": ("STATUS",),
+    "CREATE_SCHEDULE": ("SCHEDULE", "CRON"),
+    "COMPACT": ("OPTIMIZE", "OPTIMISE", "VACUUM", "EXPIRE_SNAPSHOTS", "REWRITE_DATA_FILES"),
 }
 _FORMS = {
     "QUERY": '{"operation": "QUERY", "table": "people", "filter": {"age": {"gt": 22}}, "tenant_id": …}',
     "WRITE": '{"operation": "WRITE", "table": "people", "records": [{"age": 22}], "tenant_id": …}',
 }
+_STATEMENT_FORM = '{"operation": "QUERY", "sql": "SELECT age FROM people", "tenant_id": …}'
 _READING = {"SELECT", "READ", "GET", "FIND", "SCAN", "SEARCH", "FETCH", "SHOW", "LIST", "DESCRIBE", "VIEW", "COUNT"}
 
 
@@ -46,8 +59,6 @@ class Work:
     pool: Pool
     run: Callable[[Call], "Result | Future[bytes] | Stream"]
     key: IdempotencyKey | None = None
-    status: int = 200
-    """The HTTP status of a success."""
 
 
 class RequestParser:
@@ -81,9 +92,19 @@ class RequestParser:
 
     def _hint(self, name: str) -> tuple[str | None, str]:
         """The operation that a wrong name most likely meant, and a hint for the message."""
-        word = name.upper()
-        if meant := next((o for o, words in _OTHER_WORDS.items() if word in words and o in self.operations), None):
-            return meant, f"use {meant}" + (f", such as {_FORMS[meant]}" if meant in _FORMS else "")
+        # A statement of SQL begins with its verb; INSERT_INTO is a verb with another word of its statement.
+        words = name.upper().split()
+        two, word = "_".join(words[:2]), words[0] if words else ""
+        if len(words) > 1 and (
+            meant := next((o for o in (two, two.replace("SHOW", "LIST")) if o in self.operations), "")
+        ):
+            return meant, f"use {meant}"
+        verbs = {word, word.removesuffix("_INTO").removesuffix("_FROM")}
+        if meant := next(
+            (o for o, others in _OTHER_WORDS.items() if verbs & {o, *others} and o in self.operations), ""
+        ):
+            form = _STATEMENT_FORM if len(words) > 1 and meant == "QUERY" else _FORMS.get(meant)
+            return meant, f"use {meant}" + (f", such as {form}" if form else "")
         reading = [n for n, operation in self.operations.items() if not issubclass(operation.request, KeyedRequest)]
         # Whoever wants to read must not be told to write, so what changes data has to be very similar.
         near = None if word.partition("_")[0] in _READING else nearest(name, self.operations, 0.8)

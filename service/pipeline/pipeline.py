@@ -16,7 +16,7 @@ from typing import Any
 from service.errors import NotFound, OutcomeUnknown
 from service.jobs.jobs import Jobs
 from service.ledger.ledger import Ledger
-from service.metrics.catalogue import BULK, NONE, OK
+from service.metrics.catalogue import BULK, NONE
 from service.metrics.metrics import Metrics
 from service.model import wire
 from service.model.call import Call
@@ -107,8 +107,7 @@ class Pipeline:
                 call.key = work.key
                 if work.key is None:
                     return await self._run(call, work, disconnected)
-                response = await self._keys.once(call, work.key, lambda: self._run(call, work, disconnected))
-                return replace(response, status=work.status) if response.code == OK else response
+                return await self._keys.once(call, work.key, lambda: self._run(call, work, disconnected))
         except Exception as e:
             return failure(e, call)
 
@@ -141,11 +140,11 @@ class Pipeline:
             if isinstance(result, Future):
                 return await self._shared(call, work, result)
         body = call.respond(result)
-        return Response(work.status, self._keys.store(call.key, body) if call.key else body)
+        return Response(result.http_status, self._keys.store(call.key, body) if call.key else body)
 
     async def _shared(self, call: Call, work: Work, result: "Future[bytes]") -> Response:
         try:
-            return Response(work.status, await shared_result(result, call))
+            return Response(200, await shared_result(result, call))
         except OutcomeUnknown as e:
             self.admission.hold()  # a stop waits for it
             result.add_done_callback(lambda _: self.admission.leave("inline"))

@@ -43,9 +43,11 @@ async def shared_result(future: "Future[T]", call: Call) -> T:
 
     OutcomeUnknown if it has not ended by the deadline.
     """
-    remaining = None if call.deadline is None else max(0.0, call.deadline - time.monotonic())
+    waiting = asyncio.wrap_future(future)
+    if call.deadline is None:
+        return await waiting
     try:
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), remaining)
+        return await asyncio.wait_for(asyncio.shield(waiting), max(0.0, call.deadline - time.monotonic()))
     except TimeoutError as e:
         raise OutcomeUnknown(
             "the change was not committed within timeout_ms, but may still be; if the request has an idempotency key, "

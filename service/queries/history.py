@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from service.catalog.history import history
@@ -36,9 +36,8 @@ class HistoryEntry:
     back past it."""
 
 
-def history_entries(table: Table, ledger: Ledger, limit: int, offset: int) -> list[HistoryEntry]:
-    """Some of a table's snapshots, newest first."""
-    page = newest_first(table.snapshots())[offset : offset + limit]
+def history_entries(table: Table, ledger: Ledger, page: Sequence[Snapshot]) -> list[HistoryEntry]:
+    """Some of a table's snapshots, with the requests that made them."""
     batches = [s.summary[BATCH_PROPERTY] for s in page if BATCH_PROPERTY in s.summary]
     requests, tags, line = requests_by_batch(ledger, batches), _tags(table), ancestors(table)
     return [
@@ -56,7 +55,7 @@ def history_entries(table: Table, ledger: Ledger, limit: int, offset: int) -> li
 
 def newest_first(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
     """Snapshots in the order of their commits, or of their times in format 1, which has no sequence numbers."""
-    return sorted(snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms), reverse=True)
+    return sorted(snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms, s.snapshot_id), reverse=True)
 
 
 def commit_rows(snapshot: Snapshot) -> CommitRows:

@@ -1,12 +1,14 @@
 """QUERY: find the tables and snapshots that a query reads, and the Spark jobs that read them."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
 
+from service.catalog.as_of import snapshot_as_of
+from service.catalog.files.data_files import has_deletes, list_files
 from service.catalog.tables import Catalog, Table
 from service.engine.jobs import select, stream
 from service.engine.jobs.select import Selected
@@ -16,18 +18,30 @@ from service.engine.sql import tenant_sql
 from service.engine.sql.tenant_sql import TableView, UntrustedSelect
 from service.engine.sql.window import Window
 from service.errors import InvalidQuery, SnapshotNotFound, TableNotFound, nearest
+from service.guard.repeatable import is_repeatable
 from service.guard.sql import SelectReferences, check_analysed, check_parsed
 from service.guard.views import name_views
-from service.model.as_of import Moment
+from service.model import cursor
+from service.model.as_of import AsOf, moment
 from service.model.call import Call
 from service.model.names import TableName, check_name
 from service.model.query.items import JoinItem
 from service.model.query.model import TableSource
+from service.model.query.order import FileRows
 from service.model.query.plan import QueryParts, plan_query
 from service.model.schema.definition import MAX_DEPTH
 
 _MAX_SQL = 100_000
 _OPTIONS = re.compile(r"(?i)\bwith\s*\(")
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The state of a table that a query reads: a snapshot, and the schema whose columns it shows."""
+
+    table_uuid: str
+    snapshot_id: int | None
+    schema_id: int
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,8 @@ class Reading:
     batches: Callable[..., ArrowBatches]
     tables: list[tuple[Table, int | None]]
     snapshot_id: int | None
+    pins: list[Pin]
+    """Of the tables, in their order."""
 
 
 @dataclass(frozen=True)
@@ -46,26 +62,48 @@ class ReadOptions:
 
     tenant: str
     namespace: str
-    as_of: Moment | None
+    as_of: AsOf | None
     limit: int
     offset: int
     explain: bool
     window: Window
     """The rows of a stream."""
+    pins: Sequence[Pin] | None = None
+    """The states of the tables, in the order in which the query names them, if it continues after an earlier page."""
+
+    def pin(self, place: int) -> Pin | None:
+        if self.pins is None:
+            return None
+        if place >= len(self.pins):
+            raise cursor.refused()
+        return self.pins[place]
+
+    @property
+    def is_time(self) -> bool:
+        """Whether `as_of` is a time, which has a meaning for every table."""
+        return self.as_of is not None and isinstance(moment(self.as_of), datetime)
 
 
 def read_parts(catalog: Catalog, table_name: str, parts: QueryParts, options: ReadOptions) -> Reading:
     """A query in JSON."""
     table = catalog.load(TableName(options.tenant, options.namespace, table_name))
-    source = _source(table, table_name, options.as_of)
-    joined = [_joined(item, f"join[{i}]", options, catalog) for i, item in enumerate(parts.joins)]
+    source = _source(table, table_name, options.as_of, options.pin(0))
+    joined = [_joined(item, i, options, catalog) for i, item in enumerate(parts.joins)]
     planned = plan_query(parts, source, [other for _, other in joined])
-    tables = [(each, _snapshot_of(of_each, each)) for each, of_each in ((table, source), *joined)]
+    every = [(table, source), *joined]
+    tables = [(each, _snapshot_of(of_each, each)) for each, of_each in every]
     return Reading(
-        partial(select.select, query=planned, explain=options.explain),
+        partial(
+            select.select,
+            query=planned,
+            explain=options.explain,
+            again=options.pins is not None,
+            files=partial(_files, table, source),
+        ),
         partial(stream.select, query=planned, window=options.window),
         tables,
         tables[0][1],
+        [_pinned(each, of_each) for each, of_each in every],
     )
 
 
@@ -81,31 +119,41 @@ def read_sql(
     needs_plan = any(table.namespace for table in references.tables) or _OPTIONS.search(sql)
     mentions = engine.run_for(call, tenant_sql.mentions, sql) if needs_plan else []
     named = name_views(sql, references, options.namespace, mentions)
-    if isinstance(options.as_of, int | str) and len(named.views) != 1:
+    if options.as_of is not None and not options.is_time and len(named.views) != 1:
         raise InvalidQuery("as_of: a snapshot id or tag needs sql over exactly one table; send a time", field="as_of")
-    views, tables = [], []
-    for view, reference in named.views.items():
+    views, tables, pins = [], [], []
+    for i, (view, reference) in enumerate(named.views.items()):
         namespace = check_name(reference.namespace or options.namespace, "sql")
         table = _load(TableName(options.tenant, namespace, check_name(reference.table, "sql")), "sql", catalog)
-        source = _source(table, view, options.as_of)
+        source = _source(table, view, options.as_of, options.pin(i))
         views.append(TableView(view, source.spark_name, source.snapshot_id, source.schema))
         tables.append((table, _snapshot_of(source, table)))
+        pins.append(_pinned(table, source))
     statement = UntrustedSelect(named.text, params, views, options.limit, options.offset, options.explain)
     return Reading(
-        partial(tenant_sql.run, statement=statement, check=check_analysed),
+        partial(
+            tenant_sql.run,
+            statement=statement,
+            check=check_analysed,
+            repeatable=is_repeatable,
+            again=options.pins is not None,
+        ),
         partial(stream.select_sql, statement=statement, check=check_analysed, window=options.window),
         tables,
         tables[0][1] if len(tables) == 1 else None,
+        pins,
     )
 
 
-def _joined(item: JoinItem, path: str, options: ReadOptions, catalog: Catalog) -> tuple[Table, TableSource]:
+def _joined(item: JoinItem, place: int, options: ReadOptions, catalog: Catalog) -> tuple[Table, TableSource]:
+    path = f"join[{place}]"
     namespace = check_name(item.namespace or options.namespace, f"{path}.namespace")
     name = TableName(options.tenant, namespace, check_name(item.table, f"{path}.table"))
     alias = check_name(item.alias or item.table, f"{path}.alias")
     table = _load(name, f"{path}.table", catalog)
     # A snapshot id or a tag belongs to one table; only a time has a meaning for the others.
-    return table, _source(table, alias, options.as_of if isinstance(options.as_of, datetime) else None)
+    as_of = options.as_of if options.is_time else None
+    return table, _source(table, alias, as_of, options.pin(1 + place))
 
 
 def _load(name: TableName, field: str, catalog: Catalog) -> Table:
@@ -115,23 +163,54 @@ def _load(name: TableName, field: str, catalog: Catalog) -> Table:
         raise TableNotFound(e.message, field=field, suggestion=e.suggestion) from e
 
 
-def _source(table: Table, alias: str, as_of: Moment | None) -> TableSource:
+def _source(table: Table, alias: str, as_of: AsOf | None, pin: Pin | None) -> TableSource:
+    if pin is not None:
+        return _source_at(table, alias, pin)
     if as_of is None:
         # A snapshot that is read by its id has the columns it was written with, which may not be the table's any more.
         head = table.current_snapshot_id if table.head_has_table_schema else None
         return TableSource(table.spark_name, alias, table.schema, head)
-    try:
-        snapshot = table.snapshot_as_of(as_of)
-    except SnapshotNotFound as e:
-        if not isinstance(as_of, str):
-            raise
-        # It may be a misspelt time rather than a tag.
-        raise InvalidQuery(
-            f"as_of: {as_of[:80]!r} is neither a time, such as 2024-01-31T12:00:00Z, nor a snapshot id; {e.message}",
-            field="as_of",
-            suggestion=e.suggestion,
-        ) from e
+    snapshot = snapshot_as_of(table, as_of)
     return TableSource(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
+
+
+def _source_at(table: Table, alias: str, pin: Pin) -> TableSource:
+    """The state of a table that an earlier page has read."""
+    if table.uuid == pin.table_uuid and pin == _pinned(table, TableSource(table.spark_name, alias, table.schema)):
+        return _source(table, alias, None, None)  # it is the current one
+    if table.uuid != pin.table_uuid or pin.snapshot_id is None:
+        raise _gone(table)
+    try:
+        snapshot = table.snapshot(pin.snapshot_id)
+    except SnapshotNotFound as e:
+        raise _gone(table) from e
+    if snapshot.schema_id != pin.schema_id:  # it was read with columns that were added after it
+        raise _gone(table)
+    return TableSource(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
+
+
+def _files(table: Table, source: TableSource) -> FileRows | None:
+    """The files that a query of one table reads; None if it does not read a snapshot by its id."""
+    if source.snapshot_id is None:
+        return None
+    files = list_files(table, source.snapshot_id).data
+    rows = None if has_deletes(table, source.snapshot_id) else {file.path: file.rows for file in files}
+    return FileRows({file.path: file.bytes for file in files}, rows, _pinned(table, source).schema_id)
+
+
+def _pinned(table: Table, source: TableSource) -> Pin:
+    if source.snapshot_id is None:
+        return Pin(table.uuid, table.current_snapshot_id, table.schema_id)
+    schema_id = table.snapshot(source.snapshot_id).schema_id
+    return Pin(table.uuid, source.snapshot_id, table.schema_id if schema_id is None else schema_id)
+
+
+def _gone(table: Table) -> SnapshotNotFound:
+    return SnapshotNotFound(
+        f"the state of {table.name.table} that cursor continues is gone: its snapshot has expired, or the table was "
+        f"replaced, or had no snapshot with its columns; {cursor.AGAIN}",
+        field="cursor",
+    )
 
 
 def _snapshot_of(source: TableSource, table: Table) -> int | None:

@@ -3,7 +3,7 @@
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -65,14 +65,20 @@ class TableLifecycle:
         self._take(TableStep(RENAME, new_name), table, TableRecord(table.uuid, name), to, call)
         self._metrics.dropped(name)
 
-    def drop(self, name: TableName, call: Call, *, purge: bool) -> DroppedTable:
-        """Drop a table once the changes before it are done; with `purge` its files are deleted at once."""
+    def drop(
+        self, name: TableName, call: Call, *, purge: bool, check: Callable[[Table], None] = lambda table: None
+    ) -> DroppedTable:
+        """Drop a table once the changes before it are done; with `purge` its files are deleted at once.
+
+        `check` gets the table while its lock is held, and raises if it must not be dropped.
+        """
         if earlier := self._commits.earlier_batch(call):
             return self._dropped_before(earlier.table_uuid, purge)
         table = self._catalog.load(name)
         until = self._now_ms() + (0 if purge else self._settings.retention_hours * HOUR_MS)
         step = TableStep(DROP, keep_until_ms=until, folder=table.location if owns_its_files(table) else None)
-        self._take(step, table, TableRecord(table.uuid, name), dropped_table_name(table.uuid), call)
+        record, to = TableRecord(table.uuid, name), dropped_table_name(table.uuid)
+        self._take(step, table, record, to, call, check)
         self._metrics.dropped(name)
         if not purge:
             return DroppedTable(table.uuid, until, purged=False)
@@ -93,11 +99,11 @@ class TableLifecycle:
             self._take(TableStep(RESTORE, to.table), table, dropped, to, call)
         return to
 
-    def dropped(self, tenant: str, namespace: str) -> list[TableRecord]:
-        """A namespace's dropped tables that can be restored, the last one first."""
-        now_ms = self._now_ms()
-        dropped = self._records.dropped(tenant, namespace)
-        return [record for record in dropped if record.step is None and (record.keep_until_ms or 0) > now_ms]
+    def dropped(
+        self, tenant: str, namespace: str, after: tuple[int, str] | None = None, limit: int | None = None
+    ) -> list[TableRecord]:
+        """A namespace's dropped tables that can be restored, the last one first; those after a time and a UUID."""
+        return self._records.restorable(tenant, namespace, self._now_ms(), after, limit)
 
     def set_online(self, table: Table, online: bool, call: Call) -> None:
         """Allow or stop the automatic maintenance of a table."""
@@ -123,10 +129,12 @@ class TableLifecycle:
         """Record that a table is offline by its properties."""
         self._records.set_offline(table.uuid, table.name, True)
 
-    def offline(self, tenant: str, namespace: str) -> list[str]:
-        """A namespace's tables that are offline, by name."""
+    def offline(self, tenant: str, namespace: str, among: Collection[str] | None = None) -> list[str]:
+        """A namespace's tables that are offline, or those of them `among` some names, by name."""
         found = []
         for record in self._records.offline(tenant, namespace):
+            if among is not None and record.name.table not in among:
+                continue
             with suppress(TableNotFound):
                 table = self._catalog.load(record.name)
                 if table.uuid == record.uuid and not is_online(table.properties):
@@ -144,13 +152,22 @@ class TableLifecycle:
                 log.warning("the dropped table %s could not be removed; it is tried again: %s", record.name, e)
         return removed
 
-    def _take(self, step: TableStep, table: Table, record: TableRecord, to: TableName, call: Call) -> None:
+    def _take(
+        self,
+        step: TableStep,
+        table: Table,
+        record: TableRecord,
+        to: TableName,
+        call: Call,
+        check: Callable[[Table], None] = lambda table: None,
+    ) -> None:
         """Take a step, once the changes before it are done. What the catalog raises is raised unless it happened."""
         with self._commits.locked(table):
             left = self._records.find(table.uuid)
             if left and left.step and left.step.kind in STEPS:  # its request has ended, as we hold the table's lock
                 self._locator.settle(left)
             current = self._commits.current(table)
+            check(current)
             batch = uuid.uuid4().hex
             keys = {call.key.id: call.key.fingerprint} if call.key else None
             change = NewBatch(batch, record.name, table.uuid, step.kind, [call.id[:200]], keys=keys)

@@ -35,6 +35,13 @@ Reply = Callable[[WriteOutcome], bytes]
 SMALL = 1000
 
 
+def _running() -> "Future[bytes]":
+    """A future that nobody can cancel: a batch goes on, whoever waits for it."""
+    future: Future[bytes] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
 @dataclass(eq=False)
 class PendingWrite:
     """A WRITE, checked against `table`, which is as it was last seen. `response` becomes the body or a FirnError."""
@@ -44,7 +51,7 @@ class PendingWrite:
     records: list[Any]
     size: int
     reply: Reply
-    response: "Future[bytes]" = field(default_factory=Future)
+    response: "Future[bytes]" = field(default_factory=_running)
     count: int = 0
     table: Table | None = None
     columns: dict[str, list[Any]] | pa.Table | None = None

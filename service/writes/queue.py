@@ -9,6 +9,8 @@ from service.settings import WriteQueueSettings
 from service.writes.entry import PendingWrite
 
 MIB = 1024 * 1024
+# Parts of `linger_ms`: the longest wait in all, and the longest one for the next client while they keep coming.
+_LONGEST_LINGER, _LINGER_GAP = 4, 0.3
 
 
 class Queue:
@@ -23,14 +25,17 @@ class Queue:
         self._changed = threading.Condition()
         self._waiting: deque[PendingWrite] = deque()
         self._requested = False
-        self._last_count = 0
+        self._expected = 0
+        """How many clients there are, as far as the last batch and those that waited beside it show."""
         self._last_done_at = 0.0
+        self._last_added_at = 0.0
 
     def add(self, entry: PendingWrite) -> None:
         with self._changed:
             self._waiting.append(entry)
+            self._last_added_at = time.monotonic()
             first, self._requested = not self._requested, True
-            if not first and len(self._waiting) >= self._last_count:
+            if not first and len(self._waiting) >= self._expected:
                 self._changed.notify_all()
         if first:
             self._request_lock()
@@ -52,7 +57,9 @@ class Queue:
     def done(self, count: int) -> None:
         """A batch of this many has its responses. If others wait, request the lock for them."""
         with self._changed:
-            self._last_count, self._last_done_at = count, time.monotonic()
+            # Without those that wait, clients that once split into two groups would never share a commit again.
+            self._expected = count + len(self._waiting) if count > 1 else 0
+            self._last_done_at = time.monotonic()
             again = self._requested = bool(self._waiting)
         if again:
             self._request_lock()
@@ -68,13 +75,17 @@ class Queue:
             return not self._requested
 
     def _linger(self) -> None:
-        """Wait for clients that got their responses together: they send their next requests at about the same time."""
-        expected = min(self._last_count, self._settings.batch_requests)
+        """Wait for clients that got their responses together: they send their next requests at about the same time.
+
+        They have `linger_ms` to begin. While they keep coming, one soon after the other, the wait goes on for a while.
+        """
+        expected = min(self._expected, self._settings.batch_requests)
         if expected < 2 or not self._settings.group_commit:
             return
-        until = self._last_done_at + self._settings.linger_ms / 1000
+        linger_s = self._settings.linger_ms / 1000
+        begin, end = self._last_done_at + linger_s, self._last_done_at + _LONGEST_LINGER * linger_s
         while len(self._waiting) < expected:
-            left = until - time.monotonic()
+            left = min(end, max(begin, self._last_added_at + _LINGER_GAP * linger_s)) - time.monotonic()
             if left <= 0:
                 return
             self._changed.wait(left)

@@ -19,7 +19,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "integer": lambda v: isinstance(v, int) and not isinstance(v, bool),
     "number": lambda v: isinstance(v, int | Decimal) and not isinstance(v, bool),
 }
-_WORDS = {"title", "description", "default", "examples", "discriminator", "omit_when_null"}
+_WORDS = {"title", "description", "default", "examples", "discriminator"}
 
 
 def problems(value: Any, schema: Any, document: dict[str, Any], path: str = "$") -> list[str]:

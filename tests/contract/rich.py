@@ -242,7 +242,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
     "DELETE_BACKUP": (
         {"operation": "DELETE_BACKUP", **TABLE, "name": "backup-20240501T101112045Z-update-1f0c9a7e", "confirm": True},
     ),
-    "HISTORY": ({"operation": "HISTORY", **TABLE, "limit": 10, "offset": 0, "confirm": True},),
+    "HISTORY": ({"operation": "HISTORY", **TABLE, "limit": 10, "confirm": True},),
     "DIFF": (
         {
             "operation": "DIFF",
@@ -251,7 +251,6 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "to_snapshot": "2999-01-01T00:00:00+02:00",
             "key_cols": ["id", "name"],
             "limit": 10,
-            "offset": 0,
         },
         {"operation": "DIFF", **TABLE, "from_snapshot": "2999-01-01", "to_snapshot": None, "key_cols": None},
     ),
@@ -259,8 +258,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
         {
             "operation": "ROLLBACK",
             **TABLE,
-            "snapshot_id": 4358829213746520102,
-            "tag": None,
+            "as_of": 4358829213746520102,
             "expected_snapshot_id": 1886043621045928221,
             "dry_run": False,
             "confirm": True,
@@ -287,7 +285,10 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
         },
     ),
     "LIST_SCHEDULES": ({"operation": "LIST_SCHEDULES", **TABLE, "name": "rich", "runs": 3},),
-    "LIST_JOBS": ({"operation": "LIST_JOBS", "namespace": "default", "limit": 3},),
+    "LIST_JOBS": (
+        {"operation": "LIST_JOBS", "namespace": "default", "limit": 3},
+        {"operation": "LIST_JOBS", "scope": "tenant"},
+    ),
     "RUN_SCHEDULE": ({"operation": "RUN_SCHEDULE", "name": "rich", "wait": False},),
     "DELETE_SCHEDULE": ({"operation": "DELETE_SCHEDULE", "name": "rich", "if_exists": True},),
     "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default", "include_dropped": True},),
@@ -339,7 +340,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "RECOMMEND": (
         {"operation": "RECOMMEND", "namespace": "default", "limit": 10},
-        {"operation": "RECOMMEND", "namespace": None},
+        {"operation": "RECOMMEND", "scope": "tenant"},
     ),
     "DROP_TABLE": ({"operation": "DROP_TABLE", **TABLE, "if_exists": True, "purge": True, "confirm": True},),
 }

@@ -98,5 +98,5 @@ def test_help_ends_with_the_examples(command: Command, capsys: pytest.CaptureFix
     assert command.examples
     with pytest.raises(SystemExit):
         main([*command.words, "--help"])
-    said = capsys.readouterr().out
-    assert all(example.line in said and example.title in said for example in command.examples)
+    body = capsys.readouterr().out
+    assert all(example.line in body and example.title in body for example in command.examples)

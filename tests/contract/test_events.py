@@ -74,7 +74,7 @@ def test_fifty_events_at_once_all_succeed_and_every_row_is_there(firn: Firn, ten
     with ThreadPoolExecutor(50) as pool:
         answers = [status_and_body(answer) for answer in pool.map(firn.event, send)]
     assert [status for status, _ in answers] == [200] * 50, answers
-    checked = [body for _, body in answers if body["small_files_count"] is not None]
+    checked = [body for _, body in answers if "small_files_count" in body]
     assert len(checked) == 10
     # They share their commits, so there may be too few files to recommend anything.
     assert all(body["compaction_recommended"] is (body["small_files_count"] >= 3) for body in checked)

@@ -22,7 +22,7 @@ from tests.harness import Firn
 URL = "http://localhost:8080"
 TENANT = "demo"
 VOLATILE = re.compile(
-    r"request_id|plan_token|X-Request-Id|.*snapshot_id|.*_ms|bytes_.*|.*_bytes|metadata_location|spark_jobs"
+    r"request_id|plan_token|next_cursor|X-Request-Id|.*snapshot_id|.*_ms|bytes_.*|.*_bytes|metadata_location|spark_jobs"
 )
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILTER_ROW = re.compile(r"^\|.* `([\[{].*[\]}])` \| ([\d, ]+|none) \|$", re.MULTILINE)

@@ -33,7 +33,7 @@ LEFT_BY_CHANGES = [{"id": 3, "payload": "d"}, {"id": 4, "payload": None}]
 def answers_to(changes: list[dict[str, Any]], firn: Firn) -> list[bytes]:
     """What the changes are answered, each sent under a key of its own; all of them succeed."""
     answers = [firn.send({**change, "idempotency_key": f"change-{n}"}).content for n, change in enumerate(changes)]
-    refused = [said for said in map(wire.parse, answers) if not said["success"]]
+    refused = [body for body in map(wire.parse, answers) if not body["success"]]
     assert not refused, refused
     return answers
 

@@ -33,8 +33,8 @@ class Responses:
         assert not twice, f"there more than once: {twice[:10]}"
         ghosts = {i: self.refused[i] for i in sorted(found) if i in self.refused}
         assert not ghosts, f"refused and there all the same: {ghosts}"
-        strangers = sorted(found.keys() - self.acknowledged - self.unknown)
-        assert not strangers, f"nobody sent {strangers[:10]}"
+        others = sorted(found.keys() - self.acknowledged - self.unknown)
+        assert not others, f"nobody sent {others[:10]}"
 
 
 class Load:

@@ -259,7 +259,7 @@ def test_a_schedule_that_is_due_runs_on_one_of_both(pair: Pair, table: str) -> N
 
         def over(night: int = night) -> bool:
             [found] = pair.two.firn.ok(look)["schedules"]
-            return found["running"] is None and len(found["runs"]) >= night
+            return "running" not in found and len(found["runs"]) >= night
 
         wait_until(over, 60)
     for instance in (pair.one, pair.two):
@@ -276,12 +276,12 @@ def test_the_scheduled_run_of_an_instance_that_is_killed_is_gone_on_with_by_the_
     with stopped(jvm):
         begun = pair.one.firn.ok({"operation": "RUN_SCHEDULE", **PLACE, "name": table})
         [found] = pair.two.firn.ok(look)["schedules"]
-        assert found["running"]["run_id"] == begun["run"]["run_id"]
+        assert found["running"]["job_id"] == begun["job_id"]
         pair.one.kill()
         os.kill(jvm, signal.SIGCONT)
-    wait_until(lambda: pair.two.firn.ok(look)["schedules"][0]["running"] is None, 60)
+    wait_until(lambda: "running" not in pair.two.firn.ok(look)["schedules"][0], 60)
     [run] = pair.two.firn.ok(look)["schedules"][0]["runs"]
-    assert (run["run_id"], run["state"], run["attempts"]) == (begun["run"]["run_id"], "done", 2)
+    assert (run["job_id"], run["state"], run["attempts"]) == (begun["job_id"], "done", 2)
     assert set(ids(pair.two, table)) == {100, 101, 102, 103}
     pair.one.wait_until_no_jvm(20)
     pair.start_one_again()

@@ -121,8 +121,8 @@ def test_a_change_of_any_kind_whose_answer_a_crash_lost_happens_once_and_is_answ
     for change, disk in changes:
         batch = begun[change.table]
         first = definite(victim, change.request)
-        said = wire.parse(first)
-        assert {name: said.get(name) for name in change.answer} == change.answer, (said, victim.process.defects())
+        body = wire.parse(first)
+        assert {name: body.get(name) for name in change.answer} == change.answer, (body, victim.process.defects())
         assert victim.firn.send(change.request).content == first
         assert disk.noted(batch)[0] == "done"
         assert request_id_of(first) in disk.request_ids(batch)
@@ -135,8 +135,8 @@ def definite(victim: Victim, request: dict[str, Any]) -> bytes:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = victim.firn.send(request).content
-        said = wire.parse(answer)
-        if said["success"] or not said["error"]["retryable"] or time.monotonic() > deadline:
+        body = wire.parse(answer)
+        if body["success"] or not body["error"]["retryable"] or time.monotonic() > deadline:
             return answer
         time.sleep(0.2)
 

@@ -58,10 +58,10 @@ def killed_while_it_compacts(victim: Victim, moment: float) -> int:
     load = Load(victim.firn, ADDRESS, CLIENTS, victim.first_id())
     defects = victim.process.defects()
     try:
-        with load, compacting(victim.firn.base_url) as begun:
+        with load, compacting(victim.firn.base_url) as started:
             load.wait_for(2 * CLIENTS, PATIENCE_S)
-            begun.clear()
-            assert begun.wait(PATIENCE_S), "no COMPACT was sent"
+            started.clear()
+            assert started.wait(PATIENCE_S), "no COMPACT was sent"
             time.sleep(moment)
             left = kill_with_leftovers(victim)
             victim.start()
@@ -70,9 +70,9 @@ def killed_while_it_compacts(victim: Victim, moment: float) -> int:
         victim.responses.add(load.responses)
     assert victim.process.defects() == defects
     victim.responses.check(victim.disk.ids())
-    found = victim.firn.ok({**CLEAN, "dry_run": True})
+    found = victim.firn.ok({**CLEAN, "dry_run": True})["plan"]
     cleaned = victim.firn.ok(CLEAN)
-    assert cleaned["files_removed"] == cleaned["files_found"] == found["files_found"], cleaned
+    assert cleaned["files_removed"] == cleaned["files_found"] == found["files_removed"], cleaned
     # What the background lets go of meanwhile is deleted a moment after it.
     wait_until(lambda: on_disk(victim.disk) == referred_to(victim.disk), 120)
     victim.responses.check(victim.disk.ids())
@@ -101,13 +101,13 @@ def leftovers(disk: Disk) -> set[Path]:
 @contextmanager
 def compacting(url: str) -> Iterator[threading.Event]:
     """One COMPACT after the other, with an expiry; the event is set each time that one is sent."""
-    begun, over = threading.Event(), threading.Event()
+    started, over = threading.Event(), threading.Event()
     request = {"operation": "COMPACT", **ADDRESS, "force": True, "snapshot_retention_hours": 0}
 
     def compact() -> None:
         firn = Firn(url)
         while not over.is_set():
-            begun.set()
+            started.set()
             try:
                 firn.post(request)
             except httpx.TransportError:
@@ -116,7 +116,7 @@ def compacting(url: str) -> Iterator[threading.Event]:
     thread = threading.Thread(target=compact, daemon=True)
     thread.start()
     try:
-        yield begun
+        yield started
     finally:
         over.set()
         thread.join(PATIENCE_S)

@@ -219,7 +219,7 @@ def test_a_large_table_killed_half_way_is_whole_and_the_second_try_completes(
         estimate = victim.firn.ok({**request, "estimate": True})["estimate"]
         plan = victim.firn.ok({**request, "dry_run": True})["plan"]
         counted = figures(victim)
-        assert (estimate["rows"], plan["rows"], counted[0]["n"]) == (rows, rows, rows)
+        assert (estimate["records"], plan["records"], counted[0]["n"]) == (rows, rows, rows)
 
         job = victim.firn.ok({**request, "async": True})["job_id"]
         wait_until(lambda: halfway(victim, job), 600, every=0.05)
@@ -238,8 +238,8 @@ def test_a_large_table_killed_half_way_is_whole_and_the_second_try_completes(
         assert (stats["partitions_after"], stats["batches"]) == (estimate["partition_count"], plan["batches"])
         assert figures(victim) == counted
         listed = victim.firn.ok({"operation": "LIST_PARTITIONS", **TICKS, "limit": 100_000})["partitions"]
-        found = {str(p["partition"]): p["rows"] for p in listed}
-        assert found == {str(p["partition"]): p["rows"] for p in estimate["partitions"]}
+        found = {str(p["partition"]): p["records"] for p in listed}
+        assert found == {str(p["partition"]): p["records"] for p in estimate["partitions"]}
         changes_leave_the_counts_they_announced(victim, rows)
     finally:
         service.close()
@@ -257,7 +257,7 @@ def changes_leave_the_counts_they_announced(victim: Victim, rows: int) -> None:
         {"operation": "WRITE", "mode": "overwrite", "records": batch},
         {"operation": "DEDUPLICATE", "key_cols": ["id"]},
     ]
-    previews = [victim.firn.ok({**TICKS, **request, "dry_run": True}) for request in asked]
+    previews = [victim.firn.ok({**TICKS, **request, "dry_run": True})["plan"] for request in asked]
     assert figures(victim) == before
     assert (previews[0]["records_updated"], previews[1]["records_deleted"]) == (1000, 1000)
     assert (previews[2]["records_updated"], previews[2]["records_inserted"]) == (0, 0)
@@ -266,7 +266,7 @@ def changes_leave_the_counts_they_announced(victim: Victim, rows: int) -> None:
 
     fill(victim.firn, rows // 10)
     request = {"operation": "DEDUPLICATE", **TICKS, "key_cols": ["id"]}
-    announced = victim.firn.ok({**request, "dry_run": True})["records_removed"]
+    announced = victim.firn.ok({**request, "dry_run": True})["plan"]["records_removed"]
     assert figures(victim)[0]["n"] == rows + rows // 10
     assert (announced, victim.firn.ok(request)["records_removed"]) == (rows // 10, rows // 10)
     assert figures(victim) == before

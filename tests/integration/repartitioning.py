@@ -72,7 +72,7 @@ class Table(TableById):
     def partitions(self) -> Counter[tuple[Any, ...]]:
         """Rows by partition, as metadata has them."""
         listed = self.ok("LIST_PARTITIONS")["partitions"]
-        return Counter({tuple(one["partition"].items()): one["rows"] for one in listed})
+        return Counter({tuple(one["partition"].items()): one["records"] for one in listed})
 
     def data_files_on_disk(self) -> set[str]:
         """Without what other programs write of rows that they delete."""

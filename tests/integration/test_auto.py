@@ -28,7 +28,7 @@ def test_a_table_in_mode_auto_is_compacted_without_being_asked(tmp_path: Path) -
             return list(firn.ok({"operation": "COMPACTION_LOG", **ADDRESS, "table": table})["compactions"])
 
         wait_until(lambda: any(entry["state"] == "done" for entry in logged("orders")), 60)
-        assert {entry["asked_by"] for entry in logged("orders")} == {"auto"}
+        assert {entry["requested_by"] for entry in logged("orders")} == {"auto"}
         described = firn.ok({"operation": "DESCRIBE_TABLE", **ADDRESS})["description"]
         assert (described["row_count"], described["file_count"] < 5) == (5, True)
         assert logged("people") == []

@@ -80,7 +80,6 @@ def test_a_restored_table_holds_the_backups_rows_and_all_of_its_history(shop: Sh
     assert answer == {
         "success": True,
         "restored": True,
-        "reason": None,
         "records_before": 3,
         "records_after": 3,
         "files_removed": 2,
@@ -144,7 +143,9 @@ def test_what_only_compactions_changed_is_what_the_backup_holds(shop: Shop) -> N
     before = shop.loaded.metadata_location
     for parts in ({}, {"dry_run": True}, {"create_backup": True}):
         answer = shop.restore(name, **parts)
-        assert (answer["restored"], answer["reason"]) == (False, "the table holds what the backup holds already")
+        assert answer.get("restored", False) is False
+        answer = answer.get("plan", answer)
+        assert answer["reason"] == "the table holds what the backup holds already"
         assert (answer["records_before"], answer["records_after"], "backup" in answer) == (4, 4, False)
     assert shop.loaded.metadata_location == before
 
@@ -155,12 +156,14 @@ def test_a_dry_run_says_what_a_restore_does_and_changes_nothing(shop: Shop) -> N
     shop.ok("DELETE", filter={"id": 1})
     shop.write(3)
     before = shop.loaded.metadata_location
-    told = shop.restore(name, dry_run=True, create_backup=True)
-    assert (told["restored"], told["reason"], "backup" in told) == (False, "this was a dry run", False)
+    dry = shop.restore(name, dry_run=True, create_backup=True)
+    assert set(dry) == {"success", "dry_run", "plan", "metadata"}
+    reported = dry["plan"]
+    assert "reason" not in reported
     assert shop.loaded.metadata_location == before
     done = shop.restore(name)
     for figure in ("records_before", "records_after", "files_removed", "files_added"):
-        assert told[figure] == done[figure]
+        assert reported[figure] == done[figure]
 
 
 def test_backups_are_listed_newest_first_with_what_they_hold(firn: Firn, tenant: str) -> None:
@@ -194,9 +197,9 @@ def test_backups_are_listed_newest_first_with_what_they_hold(firn: Firn, tenant:
 
 
 def test_a_tables_options_for_edits_are_described(firn: Firn, tenant: str) -> None:
-    wishes = {"create_backup": True, "backup_retention_hours": 7}
-    shop = Shop(firn, tenant, properties={"edits": wishes})
-    assert shop.ok("DESCRIBE_TABLE")["description"]["properties"]["edits"] == wishes
+    options_given = {"create_backup": True, "backup_retention_hours": 7}
+    shop = Shop(firn, tenant, properties={"edits": options_given})
+    assert shop.ok("DESCRIBE_TABLE")["description"]["properties"]["edits"] == options_given
     shop.write(1)
     name = shop.keep()
     shop.write(2)

@@ -69,11 +69,11 @@ class TestDeleteFiles:
         name = shop.keep()
         shop.sql("DELETE FROM {t} WHERE id = 2")
         assert (ids(shop), delete_files(shop)) == ([1, 3, 4, 5, 6], 1)
-        told = shop.restore(name, dry_run=True)
+        result = shop.restore(name, dry_run=True)["plan"]
         answer = shop.restore(name)
-        for said in (told, answer):
-            assert (said["records_before"], said["records_after"]) == (5, 6)
-            assert (said["files_removed"], said["files_added"]) == (1, 1), "of the other file nothing was deleted"
+        for body in (result, answer):
+            assert (body["records_before"], body["records_after"]) == (5, 6)
+            assert (body["files_removed"], body["files_added"]) == (1, 1), "of the other file nothing was deleted"
         assert (ids(shop), delete_files(shop)) == ([1, 2, 3, 4, 5, 6], 0)
         assert shop.ok("DESCRIBE_TABLE")["description"]["row_count"] == 6
 

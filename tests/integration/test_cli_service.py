@@ -86,8 +86,8 @@ def test_a_loop_over_files_starts_spark_once_and_a_kill_loses_nothing(shell: She
         assert "_firn.warm" not in (shell.home / "service.log").read_text(), "who waits was made to wait for a warm-up"
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        said = shell.firn("table", "describe", "orders.yaml")
-        assert f"rows            {FILES}\n" in said
+        body = shell.firn("table", "describe", "orders.yaml")
+        assert f"rows            {FILES}\n" in body
         assert shell.pid is None
         assert ids(shell, "--no-background") == list(range(FILES))
         assert (shell.pid, shell.starts) == (None, 1)

@@ -54,7 +54,7 @@ def test_small_files_become_one_and_every_figure_is_counted(firn: Firn, tenant: 
     rows, before = shop.rows(), shop.description
     answer = shop.compact()
     after, stats = shop.description, answer["stats"]
-    assert (answer["compacted"], answer["reason"]) == (True, None)
+    assert (answer["compacted"], "reason" in answer) == (True, False)
     assert shop.rows() == rows
     assert adds_up(stats)
     assert (stats["files_before"], stats["files_after"]) == (before["file_count"], after["file_count"]) == (4, 1)

@@ -65,7 +65,7 @@ def test_a_partition_filter_takes_all_small_files_of_a_partition_whatever_values
     [partition] = firn.ok({"operation": "LIST_PARTITIONS", **address, "partition_filter": asked})["partitions"]
     assert partition["files"] == 5
     plan = firn.ok({"operation": "COMPACT", **address, "partition_filter": asked, "dry_run": True})["plan"]
-    assert (plan["files"], plan["partitions"]) == (5, 1)
+    assert (plan["files_removed"], plan["partitions_affected"]) == (5, 1)
     stats = firn.ok({"operation": "COMPACT", **address, "partition_filter": asked})["stats"]
     assert (stats["files_compacted"], stats["files_after"]) == (5, 6)
     again = firn.ok({"operation": "COMPACT", **address, "partition_filter": asked})
@@ -128,10 +128,10 @@ def test_a_file_with_many_deleted_rows_is_rewritten_by_itself(deleted: Deleted) 
 def test_delete_files_are_found_where_a_snapshots_summary_does_not_count_them(deleted: Deleted) -> None:
     deleted.delete()
     metadata = Path(deleted.table.metadata_location.removeprefix("file:"))
-    told = json.loads(metadata.read_text())
-    for snapshot in told["snapshots"]:
+    result = json.loads(metadata.read_text())
+    for snapshot in result["snapshots"]:
         snapshot["summary"].pop("total-delete-files", None)
-    metadata.write_text(json.dumps(told))
+    metadata.write_text(json.dumps(result))
     (metadata.parent / f".{metadata.name}.crc").unlink(missing_ok=True)
     # Whoever has read the metadata before reads it again.
     with foreign(deleted.firn, deleted.tenant).transaction() as change:

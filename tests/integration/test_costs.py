@@ -146,10 +146,16 @@ def test_recommend_is_of_the_tenant_and_of_the_namespace_that_is_named(shop: Sho
 
     def listed(**fields: Any) -> tuple[list[tuple[str, str]], bool]:
         answer = shop.firn.ok({"operation": "RECOMMEND", "tenant_id": shop.tenant, **fields})
-        return [(r["namespace"], r["table"]) for r in answer["recommendations"]], answer["truncated"]
+        return [(r["namespace"], r["table"]) for r in answer["recommendations"]], "next_cursor" in answer
 
-    assert listed() == ([("default", "t"), ("other", "u")], False)
-    assert listed(limit=1) == ([("default", "t")], True)
+    assert listed() == ([("default", "t")], False)
+    assert listed(scope="tenant") == ([("default", "t"), ("other", "u")], False)
+    assert listed(scope="tenant", limit=1) == ([("default", "t")], True)
+    every = {"operation": "RECOMMEND", "tenant_id": shop.tenant, "scope": "tenant", "limit": 1}
+    cursor = shop.firn.ok(every)["next_cursor"]
+    # The first page's table now is the least worthwhile, and is not repeated.
+    shop.firn.ok({"operation": "COMPACT", "tenant_id": shop.tenant, "table": "t", "force": True})
+    assert listed(scope="tenant", limit=1, cursor=cursor) == ([("other", "u")], False)
     assert listed(namespace="other") == ([("other", "u")], False)
     assert listed(namespace="nowhere") == ([], False)
     assert shop.firn.ok({"operation": "RECOMMEND", "tenant_id": f"{shop.tenant}x"})["recommendations"] == []
@@ -186,7 +192,7 @@ def test_a_compaction_nobody_asked_for_is_noted_as_one_of_auto_mode(shop: Shop) 
     shop.firn.ok({"operation": "SET_COMPACTION", "tenant_id": shop.tenant, "table": "t", "mode": "auto"})
     shop.firn.app.parts[Auto].look()
     noted = shop.firn.ok({"operation": "COMPACTION_LOG", "tenant_id": shop.tenant, "table": "t"})["compactions"]
-    assert [(note["asked_by"], note["state"], note["predicted"]["files_after"]) for note in noted] == [
+    assert [(note["requested_by"], note["state"], note["predicted"]["files_after"]) for note in noted] == [
         ("auto", "done", 1)
     ]
 

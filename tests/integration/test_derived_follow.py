@@ -146,13 +146,13 @@ def test_a_dry_run_shows_what_the_commit_then_does(table: Table) -> None:
         ("UPSERT", {"records": [{"id": 1, "b": 1}, {"id": 3, "a": 9}, {"id": 7, "a": 1, "b": 1}]}),
     ):
         before = {r["id"]: r for r in table.rows()}
-        planned = table.ok(operation, **asked, dry_run=True)
+        planned = table.ok(operation, **asked, dry_run=True)["plan"]
         made = table.ok(operation, **asked, plan_token=planned["plan_token"])
         after = {r["id"]: r for r in table.rows()}
         assert [made[n] for n in made if n.startswith("records_")] == [
             planned[n] for n in planned if n.startswith("records_")
         ]
-        shown = {s["after"]["id"]: (s["before"], s["after"]) for s in planned["sample"]}
+        shown = {s["after"]["id"]: (s.get("before"), s["after"]) for s in planned["sample"]}
         assert shown == {i: (before.get(i), r) for i, r in after.items() if before.get(i) != r}
 
 

@@ -15,6 +15,15 @@ def diff(shop: Shop, before: Any, after: Any = None, **parts: Any) -> dict[str, 
     return shop.ok("DIFF", **asked)
 
 
+def pages_of(shop: Shop, before: Any, limit: int, **parts: Any) -> list[dict[str, Any]]:
+    found = diff(shop, before, limit=limit, **parts)
+    changes = list(found["changes"])
+    while "next_cursor" in found:
+        found = diff(shop, before, limit=limit, cursor=found["next_cursor"], **parts)
+        changes += found["changes"]
+    return changes
+
+
 def counts(found: dict[str, Any]) -> tuple[int, int, int]:
     return found["records_inserted"], found["records_deleted"], found["records_updated"]
 
@@ -24,11 +33,11 @@ def row(number: int, kind: str = "a") -> dict[str, Any]:
 
 
 def inserted(*rows: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"change": "inserted", "before": None, "after": r} for r in rows]
+    return [{"change": "inserted", "after": r} for r in rows]
 
 
 def deleted(*rows: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"change": "deleted", "before": r, "after": None} for r in rows]
+    return [{"change": "deleted", "before": r} for r in rows]
 
 
 def updated(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> list[dict[str, Any]]:
@@ -151,18 +160,30 @@ def test_pages_follow_each_other_without_gaps(keyed: Shop) -> None:
     keyed.ok("DELETE", filter={"id": {"gte": 15}})
     keyed.write(*range(30, 40))
     whole = diff(keyed, first)
-    assert (counts(whole), whole["has_more"]) == ((10, 5, 7), False)
+    assert (counts(whole), "next_cursor" in whole) == ((10, 5, 7), False)
     pages: list[dict[str, Any]] = []
+    cursor: dict[str, Any] = {}
     while True:
-        found = diff(keyed, first, limit=6, offset=len(pages))
+        found = diff(keyed, first, limit=6, **cursor)
         assert counts(found) == (10, 5, 7)
         pages += found["changes"]
-        if not found["has_more"]:
+        if "next_cursor" not in found:
             break
         assert len(found["changes"]) == 6
+        cursor = {"cursor": found["next_cursor"]}
+        # The pages stay in the two states, although the later one is the current one.
+        keyed.write(100 + len(pages))
     assert pages == whole["changes"]
-    # Far down, the skipping goes by the disk.
-    assert diff(keyed, first, offset=5_000_000)["changes"] == []
+
+
+def test_a_cursor_of_states_that_have_expired_is_refused(keyed: Shop) -> None:
+    first = keyed.write(1, 2, 3)
+    keyed.write(4, 5)
+    cursor = diff(keyed, first, limit=1)["next_cursor"]
+    keyed.write(6)
+    keyed.ok("COMPACT", force=True, snapshot_retention_hours=0)
+    error = keyed.refused("DIFF", "SNAPSHOT_NOT_FOUND", 404, from_snapshot=first, limit=1, cursor=cursor)
+    assert error["field"] == "cursor"
 
 
 @pytest.mark.thorough
@@ -170,9 +191,9 @@ def test_far_pages_are_as_near_ones(keyed: Shop, monkeypatch: pytest.MonkeyPatch
     first = keyed.write(*range(20))
     keyed.ok("UPDATE", filter={"id": {"lt": 7}}, updates={"kind": "b"})
     keyed.write(*range(30, 40))
-    near = [diff(keyed, first, limit=4, offset=o, **k)["changes"] for o in (0, 6, 14) for k in ({}, {"key_cols": []})]
+    near = [pages_of(keyed, first, 4, **k) for k in ({}, {"key_cols": []})]
     monkeypatch.setattr("service.engine.sql.diff_sql._MOST_IN_MEMORY", 3)
-    far = [diff(keyed, first, limit=4, offset=o, **k)["changes"] for o in (0, 6, 14) for k in ({}, {"key_cols": []})]
+    far = [pages_of(keyed, first, 4, **k) for k in ({}, {"key_cols": []})]
     assert near == far
 
 
@@ -314,8 +335,11 @@ def test_a_million_differences_are_counted_and_read_from_anywhere(keyed: Shop) -
     keyed.sql("INSERT INTO {t} SELECT id, 'a' FROM range(1000000)")
     first = head(keyed)
     keyed.ok("UPDATE", all=True, updates={"kind": "b"})
-    for offset in (0, 50_000, 999_995):
-        found = diff(keyed, first, limit=5, offset=offset)
+    found = diff(keyed, first, limit=10_000)
+    for page in range(12):
         assert counts(found) == (0, 0, 1_000_000)
-        assert [change["after"]["id"] for change in found["changes"]] == list(range(offset, offset + 5))
+        assert [change["after"]["id"] for change in found["changes"]] == list(
+            range(page * 10_000, page * 10_000 + 10_000)
+        )
+        found = diff(keyed, first, limit=10_000, cursor=found["next_cursor"])
     assert counts(diff(keyed, first, key_cols=[], limit=1)) == (1_000_000, 1_000_000, 0)

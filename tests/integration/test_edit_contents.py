@@ -45,7 +45,7 @@ def test_a_plan_is_stale_once_a_null_is_elsewhere(
         ("DELETE", {"filter": {"id": 1}}),
         ("UPSERT", {"records": [{"id": 1, **becomes}]}),
     ]
-    plans = [table.ok(operation, **fields, dry_run=True)["plan_token"] for operation, fields in asked]
+    plans = [table.ok(operation, **fields, dry_run=True)["plan"]["plan_token"] for operation, fields in asked]
     table.ok("UPDATE", filter={"id": 1}, updates=becomes)
     for (operation, fields), plan in zip(asked, plans, strict=True):
         table.fail("PLAN_STALE", operation, **fields, plan_token=plan)
@@ -57,6 +57,6 @@ def test_the_order_of_a_maps_entries_makes_no_other_row(firn: Firn, tenant: str)
     asked = {"records": [{"id": 1, "a": [{"b": None, "a": 1}]}]}
     done = table.ok("UPSERT", **asked)
     assert (done["records_updated"], done["records_unchanged"]) == (0, 1)
-    plan = table.ok("DELETE", filter={"id": 1}, dry_run=True)["plan_token"]
+    plan = table.ok("DELETE", filter={"id": 1}, dry_run=True)["plan"]["plan_token"]
     table.ok("UPDATE", filter={"id": 1}, updates={"a": asked["records"][0]["a"]})
     assert table.ok("DELETE", filter={"id": 1}, plan_token=plan)["records_deleted"] == 1

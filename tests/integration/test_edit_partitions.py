@@ -26,9 +26,9 @@ def table(firn: Firn, tenant: str) -> TableById:
 
 def test_a_record_may_leave_out_what_the_row_it_finds_has(table: TableById) -> None:
     asked = {"records": [{"id": 1, "n": 5}], "partition_filter": {"kind": "k1"}}
-    told = table.ok("UPSERT", **asked, dry_run=True)
-    done = table.ok("UPSERT", **asked, plan_token=told["plan_token"])
-    assert told["records_updated"] == done["records_updated"] == done["scanned_files"] == 1
+    result = table.ok("UPSERT", **asked, dry_run=True)["plan"]
+    done = table.ok("UPSERT", **asked, plan_token=result["plan_token"])
+    assert result["records_updated"] == done["records_updated"] == done["scanned_files"] == 1
     assert table.rows() == [{"id": 1, "kind": "k1", "n": 5}, {"id": 2, "kind": "k2", "n": 2}]
 
 
@@ -84,10 +84,10 @@ def test_no_file_of_another_uuid_is_opened(firn: Firn, tenant: str, partition: A
             ("UPSERT", {"records": [{"id": 1, "n": 7}]}),
             ("DEDUPLICATE", {"key_cols": ["n"]}),
         ):
-            told = table.ok(operation, **fields, partition_filter=asked, dry_run=True)
-            assert told["scanned_files"] == 1
-            done = table.ok(operation, **fields, partition_filter=asked, dry_run=True, plan_token=told["plan_token"])
-            assert len(done["sample"]) == (operation != "DEDUPLICATE")
+            result = table.ok(operation, **fields, partition_filter=asked, dry_run=True)["plan"]
+            assert result["scanned_files"] == 1
+            done = table.ok(operation, **fields, partition_filter=asked, dry_run=True, plan_token=result["plan_token"])
+            assert len(done["plan"]["sample"]) == (operation != "DEDUPLICATE")
     for nobody in ({"kind": "00000000-0000-4000-8000-000000000001"}, {"kind": {"in": []}}):
         assert table.ok("DELETE", all=True, partition_filter=nobody)["records_deleted"] == 0
     assert table.ok("UPDATE", all=True, updates={"n": 0}, partition_filter={"kind": UUIDS[2]})["scanned_files"] == 1
@@ -108,6 +108,6 @@ def test_no_row_is_lost_by_the_order_of_uuids(firn: Firn, tenant: str) -> None:
         ({"not_in": [UUIDS[2]]}, [1, 2]),
         ({"is_null": True}, [4]),
     ):
-        told = table.ok("DELETE", all=True, partition_filter={"kind": wanted}, dry_run=True)
-        assert sorted(sample["before"]["id"] for sample in told["sample"]) == ids
-        assert told["scanned_files"] == len(ids)
+        result = table.ok("DELETE", all=True, partition_filter={"kind": wanted}, dry_run=True)["plan"]
+        assert sorted(sample["before"]["id"] for sample in result["sample"]) == ids
+        assert result["scanned_files"] == len(ids)

@@ -65,7 +65,7 @@ class Quotes:
         """A change kept to one day, first as a dry run: both say the same, and only that day's files are opened."""
         request = {"operation": operation, **self.address, "partition_filter": {"day": day}, **parts}
         before, files = self.figures(), self.files_of(day)
-        dry = self.firn.ok({**request, "dry_run": True})
+        dry = self.firn.ok({**request, "dry_run": True})["plan"]
         assert self.figures() == before
         done = self.firn.ok({**request, "plan_token": dry["plan_token"]})
         counted = {key for key in done if key.startswith("records_")}

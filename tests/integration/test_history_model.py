@@ -183,7 +183,7 @@ class Life:
 
     def roll_back(self) -> None:
         snapshot_id = self.luck.choice(list(self.states))
-        self.shop.ok("ROLLBACK", snapshot_id=snapshot_id)
+        self.shop.ok("ROLLBACK", as_of=snapshot_id)
         self.rows = self.as_now(self.states[snapshot_id].rows)
 
     def set_back(self) -> None:
@@ -238,7 +238,8 @@ def difference(before: State, after: State, keys: list[int]) -> Iterator[dict[st
     for key in sorted(sides, key=nulls_first):
         for gone, come in itertools.zip_longest(sides[key]["before"], sides[key]["after"]):
             change = "inserted" if gone is None else "deleted" if come is None else "updated"
-            yield {"change": change, "before": named(gone, columns), "after": named(come, columns)}
+            sides_of_row = {"before": named(gone, columns), "after": named(come, columns)}
+            yield {"change": change, **{side: row for side, row in sides_of_row.items() if row is not None}}
 
 
 def named(content: Content | None, columns: dict[int, str]) -> dict[str, Any] | None:
@@ -266,10 +267,14 @@ def check(life: Life, pairs: int) -> None:
             kind: counts[kind] for kind in ("inserted", "deleted", "updated")
         }
         seen += counts
-        offset, limit = luck.randrange(len(expected) + 1), luck.randrange(1, 6)
-        page = life.shop.ok("DIFF", **asked, offset=offset, limit=limit)
-        assert page["changes"] == expected[offset : offset + limit]
-        assert page["has_more"] == (offset + limit < len(expected))
+        first, then = luck.randrange(1, 6), luck.randrange(1, 6)
+        page = life.shop.ok("DIFF", **asked, limit=first)
+        assert page["changes"] == expected[:first]
+        assert ("next_cursor" in page) == (first < len(expected))
+        if "next_cursor" in page:
+            page = life.shop.ok("DIFF", **asked, limit=then, cursor=page["next_cursor"])
+            assert page["changes"] == expected[first : first + then]
+            assert ("next_cursor" in page) == (first + then < len(expected))
     assert len(seen) == 3, "a kind of difference was never met"
 
 

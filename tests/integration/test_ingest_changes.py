@@ -34,7 +34,7 @@ def test_what_can_be_applied_is_shown_and_applied(sales: IngestedTable) -> None:
     wider = [*COLUMNS[:3], {"name": "quantity", "type": "BIGINT"}, COLUMNS[4], {"name": "city", "type": "VARCHAR"}]
     config = {"description": "a file a day", "compaction": {"strategy": {"type": "weekly", "delete_source": True}}}
     planned = apply(sales, config, dataset={"columns": wider}, dry_run=True)
-    assert planned["applied"] is False
+    assert planned["dry_run"] is True
     assert {one["path"] for one in planned["plan"]["changes"]} == {
         "description",
         "compaction.strategy.delete_source",
@@ -43,14 +43,14 @@ def test_what_can_be_applied_is_shown_and_applied(sales: IngestedTable) -> None:
     }
     assert sales.description["schema"]["fields"].keys() == {c["name"] for c in COLUMNS}
     done = apply(sales, config, dataset={"columns": wider})
-    assert (done["applied"], done["plan"]) == (True, planned["plan"])
+    assert (done["applied"], done["changes"]) == (True, planned["plan"]["changes"])
     fields = sales.description["schema"]["fields"]
     assert (fields["quantity"]["type"], fields["city"]["type"]) == ("long", "string")
     header = HEADER.strip() + ",city\n"
     sales.ingest("2024-01-02", header + row(2, quantity=5_000_000_000).strip() + ",Chur\n")
     assert [(r["quantity"], r["city"]) for r in sales.rows(sort=["id"])] == [(1, None), (5_000_000_000, "Chur")]
     again = apply(sales, config, dataset={"columns": wider})
-    assert (again["applied"], again["plan"]) == (False, {"changes": []})
+    assert (again["applied"], again["changes"]) == (False, [])
 
 
 def test_nothing_is_applied_if_one_part_is_refused(sales: IngestedTable) -> None:

@@ -36,12 +36,12 @@ def test_the_days_of_a_period_become_one_file(firn: Firn, tenant: str, tmp_path:
     sales.ingest("2024-01-08", HEADER + row(8))
     sales.ingest("2024-01-09", HEADER + row(9))
     planned = sales.ok("COMPACT", period="2024-W01", dry_run=True)
-    assert planned["periods"] == [
+    assert planned["plan"]["periods"] == [
         {"period": "2024-W01", "records": 7, "files_before": 7, "files_after": 1, "source_files_deleted": 0}
     ]
     done = sales.ok("COMPACT", period="2024-W01")
     assert done["compacted"] is True
-    assert done["periods"] == planned["periods"]
+    assert done["periods"] == planned["plan"]["periods"]
     assert sales.description["file_count"] == 3  # the other week was left alone
     assert sales.ids() == list(range(1, 10))
     again = sales.ok("COMPACT", period="2024-W01")
@@ -153,7 +153,7 @@ def test_an_export_that_fails_is_a_warning_and_export_repeats_it(firn: Firn, ten
     assert done["records_ingested"] == 1
     assert "not exported" in done["warnings"][0]
     (tmp_path / "out").unlink()
-    assert sales.ok("EXPORT", dry_run=True)["files_written"] == 0
+    assert sales.ok("EXPORT", dry_run=True)["plan"]["files"] == [str(tmp_path / "out/2024-01-01.parquet")]
     written = sales.ok("EXPORT")
     assert (written["files_written"], written["files_current"]) == (1, 0)
     assert written["files"][0] | {"bytes": 0} == {

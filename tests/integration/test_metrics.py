@@ -52,10 +52,10 @@ def watched(firn: Firn, tenant: str) -> Watched:
 
 
 def test_a_service_that_is_ready_says_so(firn: Firn) -> None:
-    told = scrape(firn)
-    assert told["firn_ready", frozenset()] == told["firn_engine_up", frozenset()] == 1
-    assert told["firn_engine_starts_total", frozenset()] >= 1
-    sessions = [told["firn_spark_sessions", frozenset({("state", state)})] for state in ("idle", "busy")]
+    result = scrape(firn)
+    assert result["firn_ready", frozenset()] == result["firn_engine_up", frozenset()] == 1
+    assert result["firn_engine_starts_total", frozenset()] >= 1
+    sessions = [result["firn_spark_sessions", frozenset({("state", state)})] for state in ("idle", "busy")]
     assert sum(sessions) == firn.app.settings.spark.sessions
 
 

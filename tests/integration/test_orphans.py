@@ -139,9 +139,9 @@ def test_exactly_what_nothing_refers_to_and_is_old_goes(firn: Firn, tenant: str)
     shop.age(*live, days=30)  # however old, what is live stays
     old = shop.plant(*PLANTED)
     young = shop.plant("data/kind=a/young.parquet", "metadata/young.avro", days=2)
-    asked = shop.clean(dry_run=True)
-    assert (asked["dry_run"], asked["files_found"], asked["files_removed"]) == (True, len(old), 0)
-    assert (set(asked["files"]), asked["bytes"]) == (old, 4 * len(old))
+    asked = shop.clean(dry_run=True)["plan"]
+    assert asked["files_removed"] == len(old)
+    assert (set(asked["files"]), asked["bytes_removed"]) == (old, 4 * len(old))
     assert shop.on_disk() == live | old | young
     removed = shop.clean()
     assert (removed["files_found"], removed["files_removed"], set(removed["files"])) == (len(old), len(old), old)
@@ -200,7 +200,7 @@ class TestSlowWriters:
             shop.commit(staged)
         assert shop.ids() == [1, 7, 8]
         answer = shop.clean(older_than_hours=0)
-        assert (answer["files_found"], answer["held_back_by"]) == (0, None)
+        assert (answer["files_found"], "held_back_by" in answer) == (0, False)
         assert shop.ids() == [1, 7, 8]
 
     def test_the_files_of_a_change_without_an_end_stay(self, firn: Firn, tenant: str) -> None:
@@ -235,8 +235,8 @@ class TestSlowWriters:
 
         monkeypatch.setattr(appends, "commit", slow)
         url = f"/tables/{tenant}/default/t/records"
-        said = firn.client.post(url, content=b'{"id": 2}\n', headers={"Content-Type": "application/x-ndjson"})
-        assert said.status_code == 200, said.text
+        body = firn.client.post(url, content=b'{"id": 2}\n', headers={"Content-Type": "application/x-ndjson"})
+        assert body.status_code == 200, body.text
         assert errors == [{"what": "a bulk load"}]
         assert shop.clean(older_than_hours=0)["files_found"] == 0
         assert shop.ids() == [1, 2]

@@ -47,7 +47,7 @@ def test_rows_without_a_value_that_is_required_by_now_do_not_come_back(
 ) -> None:
     written = shop.written(*ROWS)
     made = shop.afresh(schema)
-    shop.refused(column, "ROLLBACK", snapshot_id=written["snapshot_id"])
+    shop.refused(column, "ROLLBACK", as_of=written["snapshot_id"])
     shop.refused(column, "RESTORE_BACKUP", name=made["backup"])
     message = shop.refused(column, "UNDO", request_id=made["metadata"]["request_id"])
     assert ("primary_key" in message) == (column == "id")
@@ -71,11 +71,11 @@ def test_rows_that_have_every_value_come_back_though_it_was_not_required(shop: S
     later = shop.written(other)
     made = shop.afresh(STRICT)
     shop.write({"key": "new", "n": 3})
-    shop.ok("ROLLBACK", snapshot_id=written["snapshot_id"])
+    shop.ok("ROLLBACK", as_of=written["snapshot_id"])
     assert shop.rows() == [one]
     assert shop.ok("RESTORE_BACKUP", name=made["backup"])["records_after"] == 2
     assert shop.rows(sort=["n"]) == [other, one]
-    shop.ok("ROLLBACK", snapshot_id=made["metadata"]["snapshot_id"])
+    shop.ok("ROLLBACK", as_of=made["metadata"]["snapshot_id"])
     shop.ok("UNDO", request_id=made["metadata"]["request_id"])
     assert shop.rows(sort=["n"]) == [other, one]
     assert later["snapshot_id"]
@@ -110,7 +110,7 @@ def test_rows_of_before_a_derived_column_come_back_with_its_value(firn: Firn, te
     partition = {"partitions": [{"field": "day"}]}
     backup = shop.ok("REPARTITION", transform=DAY, partition=partition, delete_source=False)["backup"]
     assert shop.ok("RESTORE_BACKUP", name=backup)["restored"] is False, "the rows are the same"
-    for operation, state in (("RESTORE_BACKUP", {"name": backup}), ("ROLLBACK", {"snapshot_id": first["snapshot_id"]})):
+    for operation, state in (("RESTORE_BACKUP", {"name": backup}), ("ROLLBACK", {"as_of": first["snapshot_id"]})):
         shop.write({"id": 3, "at": "2024-05-03T10:00:00"})
         shop.ok(operation, **state)
         assert [row["id"] for row in shop.rows(filter={"day": "2024-05-02"})] == [2]
@@ -123,5 +123,5 @@ def test_a_derived_column_that_was_null_then_is_null_again(firn: Firn, tenant: s
     shop.ok("REPARTITION", transform=DAY, partition={"partitions": []})
     state = shop.ok("UPDATE", filter={"id": 1}, updates={"day": None})["metadata"]["snapshot_id"]
     shop.ok("DELETE", all=True)
-    shop.ok("ROLLBACK", snapshot_id=state)
+    shop.ok("ROLLBACK", as_of=state)
     assert shop.rows() == [{"id": 1, "at": "2024-05-01T10:00:00", "day": None}]

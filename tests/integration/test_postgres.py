@@ -126,7 +126,9 @@ def test_instances_may_open_an_empty_catalog_and_make_the_same_table_at_the_same
         assert all(isinstance(error, TableExists) for error in refused), refused
         assert len({catalog.load(name).uuid for catalog in catalogs}) == 1
         assert catalogs[0].list_tables("tenant", f"namespace-{table}") == [table]
-        assert len(list((tmp_path / "warehouse").glob(f"*{table}/*"))) == 1, "who lost leaves no folder"
+        assert len(list((tmp_path / "warehouse").glob(f"tenant__namespace_{table}*/*"))) == 1, (
+            "who lost leaves no folder"
+        )
 
 
 def test_a_name_may_be_as_long_as_in_any_other_catalog(environ: dict[str, str], tmp_path: Path) -> None:
@@ -155,10 +157,10 @@ def test_nothing_waits_longer_than_half_a_minute_for_the_ledgers_database(
 ) -> None:
     ledger = open_ledger(settings(environ, tmp_path / "home"))
     with ledger._writing() as connection:
-        told = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in ("statement_timeout", "lock_timeout")]
+        result = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in ("statement_timeout", "lock_timeout")]
         isolation = connection.exec_driver_sql("SHOW transaction_isolation").scalar()
     ledger.close()
-    assert (told, isolation) == (["30s", "30s"], "read committed")
+    assert (result, isolation) == (["30s", "30s"], "read committed")
 
 
 def test_keys_without_an_answer_have_an_index_of_their_own(environ: dict[str, str], tmp_path: Path) -> None:
@@ -176,10 +178,10 @@ def test_an_error_of_the_database_says_what_and_never_the_password(environ: dict
         if wrong == secret:
             changed = {k: f"{v}_gone" if v.startswith("postgresql:") else v for k, v in changed.items()}
         for opening, kind in ((connect, CatalogUnavailable), (open_ledger, LedgerUnavailable)):
-            said = message(opening, settings(changed, tmp_path / "home"), kind)
-            assert ("password authentication failed" if wrong != secret else "does not exist") in said
-            assert PASSWORD not in said
-            assert secret not in said
+            body = message(opening, settings(changed, tmp_path / "home"), kind)
+            assert ("password authentication failed" if wrong != secret else "does not exist") in body
+            assert PASSWORD not in body
+            assert secret not in body
 
 
 def message(opening: Callable[[Settings], Any], chosen: Settings, kind: type[FirnError]) -> str:

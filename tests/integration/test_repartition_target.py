@@ -8,6 +8,7 @@ import pytest
 from service.ledger.jobs import JobRecords
 from service.maintenance.repartition import repartition as module
 from service.maintenance.repartition.repartition import Repartitions
+from service.tables.life import TableLifecycle
 from tests.harness import Firn
 from tests.integration.repartitioning import BY_PRODUCT, SCHEMA, Table, once_after_a_batch
 from tests.support.tables import TableById
@@ -149,3 +150,35 @@ def test_a_copy_of_an_offline_table_is_online_and_remembers_none_of_its_changes(
     assert firn.ok({"operation": "LIST_TABLES", "tenant_id": tenant})["offline"] == ["t"]
     assert "firn.changes" not in new.loaded.properties
     assert new.description["properties"]["description"] == "ticks"
+
+
+def test_with_delete_source_the_old_table_is_deleted_for_good(firn: Firn, tenant: str) -> None:
+    table = Table(firn, tenant)
+    table.fill(2)
+    rows, before = table.rows(), folders(table)
+    new = another(table)
+    answer = table.repartition(partition=BY_PRODUCT, target_table="new", delete_source=True)
+    assert (answer["source_deleted"], "warnings" in answer) == (True, False)
+    assert new.rows() == rows
+    assert tables(table) == ["new"]
+    assert len(folders(new)) == len(before), "one came, and one went"
+    assert table.fail("TABLE_NOT_FOUND", "RESTORE_TABLE")["field"] == "table"
+
+
+def test_a_source_that_others_changed_meanwhile_is_not_deleted(
+    firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(firn, tenant)
+    table.fill(1)
+    life = firn.app.parts[TableLifecycle]
+    drop = life.drop
+
+    def after_a_write(*args: Any, **how: Any) -> Any:
+        table.write_rows(77)
+        return drop(*args, **how)
+
+    monkeypatch.setattr(life, "drop", after_a_write)
+    answer = table.repartition(partition=BY_PRODUCT, target_table="new", delete_source=True)
+    assert answer["source_deleted"] is False
+    assert "was changed in the meantime" in answer["warnings"][0]
+    assert (len(table.rows()), len(another(table).rows())) == (11, 10)

@@ -28,7 +28,7 @@ from tests.harness import Firn, free_port
 from tests.unit.iceberg_tables import append, make_table
 
 REGION = "eu-central-1"
-FOLDER = "warehouse/_41cme_2d1__shop/"
+FOLDER = "warehouse/acme_1__shop__446/"
 TABLE = {"tenant_id": "Acme-1", "namespace": "shop", "table": "Orders"}
 SCHEMA = {
     "fields": {
@@ -206,7 +206,7 @@ def test_every_operation_works_on_s3_and_glue(aws: str, tmp_path: Path) -> None:
         for key in (*old, *live):
             made_days_ago(key, 4)
         clean = {"operation": "CLEAN_ORPHANS", **TABLE}
-        assert firn.ok({**clean, "dry_run": True})["files_found"] == 2
+        assert firn.ok({**clean, "dry_run": True})["plan"]["files_removed"] == 2
         cleaned = firn.ok(clean)
         assert (cleaned["files_removed"], cleaned["bytes"]) == (2, 8)
         assert cleaned["files"] == ["data/old/a b%20é.parquet", "metadata/_old.avro"]

@@ -68,18 +68,19 @@ def figures(answer: dict[str, Any]) -> dict[str, Any]:
 def test_a_dry_run_changes_nothing_and_tells_what_the_edit_then_does(table: TableById, name: str) -> None:
     edit = EDITS[name]
     state, files = table.state(), table.on_disk()
-    told = table.ok(**edit, dry_run=True)
+    dry = table.ok(**edit, dry_run=True)
     assert (table.state(), table.on_disk()) == (state, files)
-    assert told["dry_run"] is True
+    assert (dry["dry_run"], set(dry)) == (True, {"success", "dry_run", "plan", "metadata"})
+    result = dry["plan"]
     before = table.rows()
-    done = table.ok(**edit, plan_token=told["plan_token"])
+    done = table.ok(**edit, plan_token=result["plan_token"])
     after = table.rows()
-    assert figures(done) == figures(told)
-    assert "dry_run" not in done
+    assert figures(done) == figures(result)
+    assert not done.keys() & {"dry_run", "plan", "plan_token", "sample"}
     was, is_now = Counter(map(json.dumps, before)), Counter(map(json.dumps, after))
-    gone = Counter(json.dumps(s["before"]) for s in told["sample"] if s["before"])
-    come = Counter(json.dumps(s["after"]) for s in told["sample"] if s["after"])
-    assert len(told["sample"]) <= 20
+    gone = Counter(json.dumps(s["before"]) for s in result["sample"] if "before" in s)
+    come = Counter(json.dumps(s["after"]) for s in result["sample"] if "after" in s)
+    assert len(result["sample"]) <= 20
     assert (gone - come, come - gone) == (was - is_now, is_now - was)
     changed = done.get("records_inserted", 0) - done.get("records_deleted", 0)
     assert len(after) - len(before) == (changed if name != "update" else 0)
@@ -87,7 +88,7 @@ def test_a_dry_run_changes_nothing_and_tells_what_the_edit_then_does(table: Tabl
 
 def test_a_plan_holds_while_only_other_rows_change_and_when_files_are_merged(table: TableById) -> None:
     asked = {"updates": {"n": 0}, "filter": {"id": {"in": [1, 2]}}}
-    plan = table.ok("UPDATE", **asked, dry_run=True)["plan_token"]
+    plan = table.ok("UPDATE", **asked, dry_run=True)["plan"]["plan_token"]
     table.ok("WRITE", records=[{"id": 100, "kind": "k1"}, {"id": 101, "kind": "k2"}])
     table.ok("UPDATE", updates={"n": 9}, filter={"id": 5})
     table.ok("COMPACT", force=True)
@@ -99,7 +100,7 @@ def test_a_plan_is_stale_once_a_row_it_concerns_has_changed_or_gone_or_another_h
     table: TableById, meanwhile: str
 ) -> None:
     asked = {"filter": {"kind": "k1"}}
-    plan = table.ok("DELETE", **asked, dry_run=True)["plan_token"]
+    plan = table.ok("DELETE", **asked, dry_run=True)["plan"]["plan_token"]
     if meanwhile == "changed":
         table.ok("UPDATE", updates={"n": -1}, filter={"id": 4})
     elif meanwhile == "gone":
@@ -112,17 +113,17 @@ def test_a_plan_is_stale_once_a_row_it_concerns_has_changed_or_gone_or_another_h
 
 def test_a_plan_of_an_upsert_is_stale_once_a_new_key_is_there(table: TableById) -> None:
     asked = {"records": [{"id": 60, "kind": "k1"}]}
-    plan = table.ok("UPSERT", **asked, dry_run=True)["plan_token"]
+    plan = table.ok("UPSERT", **asked, dry_run=True)["plan"]["plan_token"]
     table.ok("WRITE", records=[{"id": 60, "kind": "k2"}])
     table.fail("PLAN_STALE", "UPSERT", **asked, plan_token=plan)
 
 
 def test_a_preview_and_its_edit_may_have_the_same_key(table: TableById) -> None:
     asked = {"updates": {"n": 1}, "filter": {"id": 1}, "idempotency_key": "k"}
-    stale = table.ok("UPDATE", **asked, dry_run=True)["plan_token"]
+    stale = table.ok("UPDATE", **asked, dry_run=True)["plan"]["plan_token"]
     table.ok("UPDATE", updates={"n": 77}, filter={"id": 1})
     table.fail("PLAN_STALE", "UPDATE", **asked, plan_token=stale)
-    token = table.ok("UPDATE", **asked, dry_run=True)["plan_token"]
+    token = table.ok("UPDATE", **asked, dry_run=True)["plan"]["plan_token"]
     done = table.ok("UPDATE", **asked, plan_token=token)
     assert done["records_updated"] == 1
     assert table.ok("UPDATE", **asked, plan_token=token) == done
@@ -130,7 +131,7 @@ def test_a_preview_and_its_edit_may_have_the_same_key(table: TableById) -> None:
 
 def test_a_plan_is_good_for_its_own_request_only(table: TableById) -> None:
     asked = {"updates": {"n": 0}, "filter": {"id": 1}}
-    plan = table.ok("UPDATE", **asked, dry_run=True)["plan_token"]
+    plan = table.ok("UPDATE", **asked, dry_run=True)["plan"]["plan_token"]
     for other in ({**asked, "updates": {"n": 1}}, {**asked, "filter": {"id": 2}}):
         assert table.fail("INVALID_REQUEST", "UPDATE", **other, plan_token=plan)["field"] == "plan_token"
     for wrong in ("x", plan[:-3], "é", "AAAA"):
@@ -275,13 +276,13 @@ def test_of_each_key_the_first_or_the_last_row_in_an_order_stays(table: TableByI
         ("last", [{"field": "n", "nulls_first": False}], {1: None, 2: 9}),
     ):
         asked = {"order_by": order, "keep": keep}
-        told = table.ok("DEDUPLICATE", **asked, dry_run=True)
-        assert told["records_removed"] == len(told["sample"]) == 3
-        assert table.ok("UPSERT", records=[], dry_run=True)["records_inserted"] == 0
-        gone = {(s["before"]["id"], s["before"]["n"]) for s in told["sample"]}
+        result = table.ok("DEDUPLICATE", **asked, dry_run=True)["plan"]
+        assert result["records_removed"] == len(result["sample"]) == 3
+        assert table.ok("UPSERT", records=[], dry_run=True)["plan"]["records_inserted"] == 0
+        gone = {(s["before"]["id"], s["before"]["n"]) for s in result["sample"]}
         assert {(r["id"], r["n"]) for r in table.rows(filter={"id": {"in": [1, 2]}})} - gone == set(left.items())
-    done = table.ok("DEDUPLICATE", **asked, plan_token=told["plan_token"])
-    assert figures(done) == figures(told)
+    done = table.ok("DEDUPLICATE", **asked, plan_token=result["plan_token"])
+    assert figures(done) == figures(result)
     assert {r["id"]: r["n"] for r in table.rows()} == {i: i for i in range(9)} | left
     assert table.ok("DEDUPLICATE")["records_removed"] == 0
 
@@ -294,7 +295,7 @@ def test_the_order_may_be_by_what_lies_inside_a_struct_or_a_map(firn: Firn, tena
     rows = [{"id": 1, "meta": {"version": n}, "tags": {"it's": n % 3}} for n in range(5)]
     table.ok("WRITE", records=rows)
     asked = {"key_cols": ["id"], "order_by": ["tags.it's", {"field": "meta.version", "order": "desc"}]}
-    assert table.ok("DEDUPLICATE", **asked, dry_run=True)["records_removed"] == 4
+    assert table.ok("DEDUPLICATE", **asked, dry_run=True)["plan"]["records_removed"] == 4
     for field, kind in (("meta", "struct"), ("tags", "map")):
         assert kind in table.fail("INVALID_REQUEST", "DEDUPLICATE", key_cols=["id"], order_by=[field])["message"]
     error = table.fail("UNKNOWN_FIELD", "DEDUPLICATE", key_cols=["id"], order_by=["meta.versoin"])

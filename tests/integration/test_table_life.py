@@ -85,7 +85,7 @@ def test_a_change_whose_answer_was_lost_is_found_on_the_table_that_was_renamed_s
     fields: dict[str, dict[str, Any]] = {
         "ALTER_TABLE": {"rename_columns": {"page": "sheet"}},
         "REINITIALISE_TABLE": {"confirm": True, "schema": {"fields": {"n": {"type": "long"}}}},
-        "ROLLBACK": {"snapshot_id": first},
+        "ROLLBACK": {"as_of": first},
         "UPDATE": {"updates": {"page": "x"}, "filter": {"id": 1}},
         "DELETE": {"filter": {"id": 1}},
         "UPSERT": {"records": [{"id": 1, "page": "x"}], "key_cols": ["id"]},
@@ -218,7 +218,7 @@ def test_what_was_done_under_the_old_name_is_undone_and_told_under_the_new_one(f
     write(firn, tenant, "old", 1, 2)
     request_id = write(firn, tenant, "old", 3)["metadata"]["request_id"]
     ask(firn, "RENAME_TABLE", tenant, "old", new_name="new")
-    told = [one["request_ids"] for one in ask(firn, "HISTORY", tenant, "new")["snapshots"]]
-    assert [request_id] in told
+    reported = [one["request_ids"] for one in ask(firn, "HISTORY", tenant, "new")["snapshots"]]
+    assert [request_id] in reported
     ask(firn, "UNDO", tenant, "new", request_id=request_id)
     assert ids(firn, tenant, "new") == [1, 2]

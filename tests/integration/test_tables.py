@@ -189,7 +189,7 @@ def test_a_filter_reads_only_the_partitions_that_can_match(firn: Firn, tenant: s
 def test_every_fifth_write_counts_small_files_and_no_other(firn: Firn, tenant: str) -> None:
     create(firn, tenant, "t")
     answers = [write(firn, tenant, "t", {"id": i}) for i in range(10)]
-    assert [a["small_files_count"] for a in answers] == [None] * 4 + [5] + [None] * 4 + [10]
+    assert [a.get("small_files_count") for a in answers] == [None] * 4 + [5] + [None] * 4 + [10]
     assert [a["compaction_recommended"] for a in answers] == [False] * 4 + [True] + [False] * 4 + [True]
 
 
@@ -198,7 +198,7 @@ def test_a_refused_or_empty_write_is_not_counted(firn: Firn, tenant: str) -> Non
     write(firn, tenant, "t", {"id": 1})
     refused = {"operation": "WRITE", "tenant_id": tenant, "table": "t", "records": [{"id": "no"}]}
     firn.fail(refused, "INVALID_RECORD", 400)
-    assert write(firn, tenant, "t")["small_files_count"] is None
+    assert "small_files_count" not in write(firn, tenant, "t")
     assert write(firn, tenant, "t", {"id": 2})["small_files_count"] == 2
 
 
@@ -216,7 +216,7 @@ def test_a_table_may_check_by_its_own_rules(
 ) -> None:
     create(firn, tenant, "t", properties=properties)
     answers = [write(firn, tenant, "t", {"id": i}) for i in range(4)]
-    assert [a["small_files_count"] for a in answers] == counts
+    assert [a.get("small_files_count") for a in answers] == counts
     assert [a["compaction_recommended"] for a in answers] == recommended
 
 
@@ -257,7 +257,7 @@ def test_a_table_made_again_is_another_table(firn: Firn, tenant: str, purge: boo
     create(firn, tenant, "t", {"fields": {"other": {"type": "string"}}})
     assert firn.rows(tenant, "t") == []
     answers = [write(firn, tenant, "t", {"other": str(i)}) for i in range(5)]
-    assert [a["small_files_count"] for a in answers] == [None] * 4 + [5]
+    assert [a.get("small_files_count") for a in answers] == [None] * 4 + [5]
     second = kept(firn, tenant, "t")
     assert first.uuid != second.uuid
     assert first.location != second.location
@@ -291,7 +291,7 @@ def test_rows_as_of_a_snapshot_and_a_time(firn: Firn, tenant: str) -> None:
         assert firn.fail(query, "SNAPSHOT_NOT_FOUND", 404)["field"] == "as_of"
 
 
-@pytest.mark.parametrize(("one", "other"), [("a-b", "a_b"), ("A", "a"), ("a__b", "a"), ("a_2d", "a-")])
+@pytest.mark.parametrize(("one", "other"), [("a-b", "a_b"), ("A", "a"), ("a__b", "a"), ("a_2d", "a-"), ("a__2", "a-")])
 def test_tenants_with_like_names_cannot_meet(firn: Firn, tenant: str, one: str, other: str) -> None:
     owners = {f"{tenant}{one}": 1, f"{tenant}{other}": 2}
     for owner, number in owners.items():
@@ -313,6 +313,15 @@ def test_namespaces_and_tables_with_like_names_cannot_meet(firn: Firn, tenant: s
         assert firn.rows(tenant, table, namespace=namespace, projection=["id"]) == [{"id": i}]
     listed = firn.ok({"operation": "LIST_TABLES", "tenant_id": tenant, "namespace": "n_1"})["tables"]
     assert listed == ["T", "t", "t-", "t_"]
+
+
+def test_a_table_may_be_called_as_icebergs_metadata_tables_and_selectors_are(firn: Firn, tenant: str) -> None:
+    for i, name in enumerate(
+        ("all_files", "tag_main", "snapshot_id_1", "at_timestamp_1", "history", "order", "default")
+    ):
+        create(firn, tenant, name)
+        write(firn, tenant, name, {"id": i})
+        assert firn.rows(tenant, name, projection=["id"]) == [{"id": i}], name
 
 
 METADATA = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")

@@ -413,11 +413,11 @@ def test_an_undo_that_waited_for_a_change_of_columns_is_made_of_the_columns_ther
 def test_a_dry_run_shows_what_the_undo_then_does(shop: Shop) -> None:
     shop.write((1, "a", 1), (2, "a", 2))
     wrong = shop.update(10, id=1)
-    dry = shop.undo(wrong, dry_run=True)
+    dry = shop.undo(wrong, dry_run=True)["plan"]
     assert shop.rows() == [(1, "a", 10), (2, "a", 2)]
     assert dry["sample"] == [
-        {"before": {"id": 1, "kind": "a", "n": 10}, "after": None},
-        {"before": None, "after": {"id": 1, "kind": "a", "n": 1}},
+        {"before": {"id": 1, "kind": "a", "n": 10}},
+        {"after": {"id": 1, "kind": "a", "n": 1}},
     ]
     done = shop.undo(wrong, create_backup=True)
     figures = ("records_removed", "records_restored", "files_affected", "undone_operation")
@@ -469,7 +469,7 @@ def test_rows_that_a_restore_brought_back_do_not_come_back_twice(shop: Shop, how
     shop.write((1, "a", 1), (2, "a", 2))
     before = shop.loaded.current_snapshot_id
     answer = shop.ok("DELETE", filter={"id": 1}, create_backup=True)
-    asked = {"name": answer["backup"]} if how == "RESTORE_BACKUP" else {"snapshot_id": before, "confirm": True}
+    asked = {"name": answer["backup"]} if how == "RESTORE_BACKUP" else {"as_of": before, "confirm": True}
     wrong, restored = _id(answer), _id(shop.ok(how, **asked))
     assert shop.conflicts(wrong) == shop.conflicts(wrong, dry_run=True) == [restored]
     again = shop.delete(id=1)
@@ -485,7 +485,7 @@ def test_rows_that_a_restore_brought_back_and_another_took_away_come_back(shop: 
     wrong = shop.ok("DELETE", filter={"id": 1}, create_backup=True)
     gone = shop.loaded.current_snapshot_id
     shop.ok("RESTORE_BACKUP", name=wrong["backup"])
-    shop.ok("ROLLBACK", snapshot_id=gone)
+    shop.ok("ROLLBACK", as_of=gone)
     shop.undo(_id(wrong))
     assert shop.rows() == [(1, "a", 1)]
 
@@ -566,7 +566,7 @@ def test_a_rollback_is_undone_and_history_tells(shop: Shop) -> None:
     first = shop.ok("WRITE", records=[{"id": 1, "kind": "a", "n": 1}])["metadata"]["snapshot_id"]
     shop.update(10, id=1)
     shop.write((2, "a", 2))
-    rolled = _id(shop.ok("ROLLBACK", snapshot_id=first, confirm=True))
+    rolled = _id(shop.ok("ROLLBACK", as_of=first, confirm=True))
     assert shop.rows() == [(1, "a", 1)]
     undo = shop.undo(rolled)
     assert (undo["undone_operation"], undo["records_removed"], undo["records_restored"]) == ("ROLLBACK", 1, 2)
@@ -618,3 +618,24 @@ def test_while_others_write_an_undo_takes_back_its_change_and_nothing_else(shop:
 def _plain(shop: Shop) -> str:
     namespace, table = shop.loaded.name.identifier
     return f"{namespace}.{table}"
+
+
+def test_an_undo_runs_as_a_job_that_shows_its_rows(shop: Shop) -> None:
+    shop.write(*((i, "a", i) for i in range(50)))
+    changed = shop.update(-1, id={"lt": 20})
+    answer = shop.firn.post({"operation": "UNDO", **shop.address, "request_id": changed, "async": True})
+    assert answer["success"], answer
+    assert "undone_operation" not in answer
+
+    def job() -> dict[str, Any]:
+        found: dict[str, Any] = shop.firn.client.get(f"/jobs/{answer['job_id']}").json()["job"]
+        return found
+
+    wait_until(lambda: job()["state"] == "done", 60)
+    ended = job()
+    assert (ended["kind"], ended["result"]["records_restored"], ended["result"]["records_removed"]) == ("UNDO", 20, 20)
+    progress = ended["progress"]
+    assert (progress["phase"], progress["files_total"]) == ("done", 1)
+    assert progress["records_done"] == progress["records_total"] == 50
+    assert {"records_per_s", "remaining_ms"} <= progress.keys()
+    assert sorted(shop.rows()) == [(i, "a", i) for i in range(50)]

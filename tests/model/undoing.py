@@ -55,7 +55,7 @@ class Undoing(Machine):
             self.refusal_is_right(n, answer["error"], expected)
             return
         assert expected.rows is not None, (answer, expected)
-        counted = answer["records_removed"], answer["records_restored"]
+        counted = tuple(answer.get("plan", answer)[f"records_{what}"] for what in ("removed", "restored"))
         assert counted == (len(expected.gone), len(expected.back)), (answer, expected)
         if dry_run:
             assert self.describe() == before

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from service.app import compose
 from service.commits.commit import Commits
+from service.ledger.ledger import Ledger
 from service.metrics.metrics import Metrics
 from service.operations.operation import Parts
 from service.settings import Settings
@@ -26,13 +27,14 @@ class Composed:
         engine: Any = None,
         owners: FakeOwners | None = None,
         settings: Settings | None = None,
+        ledger_url: str | None = None,
     ) -> None:
         self.ledger_file = ledger_file
         self.catalog: Any = FakeCatalog() if catalog is None else catalog
         self.engine: Any = FakeEngine(self.catalog) if engine is None else engine
         self._given_engine = engine
         self.settings = settings or Settings()
-        self.ledger = MuteLedger(f"sqlite:///{ledger_file}")
+        self.ledger: Any = Ledger(ledger_url) if ledger_url else MuteLedger(f"sqlite:///{ledger_file}")
         if owners is not None:
             self.ledger.owners = owners
         self.parts: Parts = compose(self.settings, self.engine, self.catalog, self.ledger)

@@ -82,7 +82,7 @@ def check(bad: Bad, entry_points: tuple[str, ...], firn: Firn) -> None:
 def table_states(firn: Firn) -> list[Any]:
     """The state of the tenant's tables and schedules."""
     tables = firn.ok({"operation": "LIST_TABLES", "tenant_id": TENANT})["tables"]
-    scheduled = firn.ok({"operation": "LIST_SCHEDULES", "tenant_id": TENANT})["schedules"]
+    scheduled = firn.ok({"operation": "LIST_SCHEDULES", "tenant_id": TENANT, "scope": "tenant"})["schedules"]
     described = [firn.post({"operation": "DESCRIBE_TABLE", "tenant_id": TENANT, "table": t}) for t in tables]
     return [tables, scheduled, *(answer.get("description") for answer in described)]
 

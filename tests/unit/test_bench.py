@@ -64,8 +64,8 @@ def test_a_claim_is_met_at_its_target_and_unknown_where_nothing_was_measured(
 
 
 def section(title: str, *lines: Line, claims: tuple[Claim, ...] = ()) -> dict[str, Any]:
-    told = {"title": title, "at": "now", "commit": "abc", "seconds": 1}
-    return {**told, "lines": [line.as_json() for line in lines], "claims": [claim.as_json() for claim in claims]}
+    result = {"title": title, "at": "now", "commit": "abc", "seconds": 1}
+    return {**result, "lines": [line.as_json() for line in lines], "claims": [claim.as_json() for claim in claims]}
 
 
 def test_a_part_that_runs_again_replaces_only_its_own_section(tmp_path: Path) -> None:
@@ -101,13 +101,13 @@ def test_a_part_that_failed_says_so_in_the_table() -> None:
     assert "| 6 | bulk | | | | | | did not finish: it broke |" in text
 
 
-def told(acknowledged: set[int], unknown: set[int]) -> Told:
+def result(acknowledged: set[int], unknown: set[int]) -> Told:
     return Told([1.0], {"200": len(acknowledged)}, frozenset(acknowledged), frozenset(unknown), "", 1.0, 0.1)
 
 
 def test_lost_duplicate_and_unexpected_rows_are_counted_and_unknown_ones_may_be_there_once() -> None:
-    assert compare(told({1, 2, 3}, {9}), [1, 2, 3, 9]).__dict__ == {"lost": 0, "doubled": 0, "strange": 0}
-    assert compare(told({1, 2, 3}, {9}), [1, 1, 1, 9, 9, 7]).__dict__ == {"lost": 2, "doubled": 3, "strange": 1}
+    assert compare(result({1, 2, 3}, {9}), [1, 2, 3, 9]).__dict__ == {"lost": 0, "doubled": 0, "strange": 0}
+    assert compare(result({1, 2, 3}, {9}), [1, 1, 1, 9, 9, 7]).__dict__ == {"lost": 2, "doubled": 3, "strange": 1}
 
 
 @pytest.mark.parametrize("rows", [1, 3])

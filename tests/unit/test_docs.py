@@ -1,5 +1,7 @@
 """Nothing that the code has is missing from the documents, and nothing in them is out of date."""
 
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -19,7 +21,8 @@ from docs.generate import (
     parts_of,
 )
 from handlers import discover
-from service.api.docs_page import curl, error_classes, page, pretty, request_rows, result_rows
+from service.api.docs_page import content_security_policy, error_classes, guides, page, request_rows, result_rows
+from service.api.docs_requests import pretty
 from service.cli.catalogue import COMMANDS
 from service.model.expressions.functions import FUNCTIONS
 from service.model.filters.conditions import OPERATORS
@@ -120,9 +123,10 @@ def test_every_operation_has_a_page_and_a_row_among_all_operations() -> None:
 def test_every_field_of_an_operation_is_documented(operation: Operation) -> None:
     shown = {row.name.partition(".")[0].partition("[")[0] for row in request_rows(operation)}
     aliases = {info.alias or name for name, info in operation.request.model_fields.items()}
-    assert shown == aliases - set(Request.model_fields)
-    results = {row.name.partition(".")[0].partition("[")[0] for row in result_rows(operation)} - {"metadata"}
-    assert results == {i.serialization_alias or n for n, i in operation.result.model_fields.items()} - {"metadata"}
+    assert shown - {"confirm"} == aliases - set(Request.model_fields)
+    for model, (_, rows) in zip((operation.result, *operation.also), result_rows(operation), strict=True):
+        results = {row.name.partition(".")[0].partition("[")[0] for row in rows} - {"metadata"}
+        assert results == {i.serialization_alias or n for n, i in model.model_fields.items()} - {"metadata"}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
@@ -202,7 +206,7 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
-        if tag not in ("meta", "link"):
+        if tag not in ("meta", "link", "input"):
             self.open.append(tag)
         if tag == "a":
             self.links.append(values["href"])
@@ -224,20 +228,38 @@ def docs_page() -> Reader:
 
 
 def test_the_page_fetches_nothing_and_is_well_formed(docs_page: Reader) -> None:
+    text = page(list(OPERATIONS.values()))
     assert not [address for address in docs_page.fetched if not address.startswith("data:")]
-    assert not re.search(r"@import|url\(|fetch\(", page(list(OPERATIONS.values())))
+    assert not re.search(r"@import|url\(|https?://(?!localhost:8080)", text)
+    assert not re.search(r"<[^>]+ (style|on\w+)=", text), "the policy of the page forbids it"
     assert docs_page.open == []
     assert len(docs_page.ids) == len(set(docs_page.ids))
     assert {link[1:] for link in docs_page.links if link.startswith("#")} <= set(docs_page.ids)
+    named = {link.removeprefix("/docs/") for link in docs_page.links if link.startswith("/docs/")}
+    assert named == set(guides())
+
+
+def test_the_policy_of_the_page_allows_its_own_style_and_script_only() -> None:
+    text = page(list(OPERATIONS.values()))
+    policy = content_security_policy()
+    for element in ("style", "script"):
+        [content] = re.findall(rf"<{element}>(.*?)</{element}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{element}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert "connect-src 'self'" in policy
 
 
 def test_the_page_shows_every_field_every_example_and_every_error(docs_page: Reader) -> None:
     for operation in OPERATIONS.values():
-        for row in [*request_rows(operation), *result_rows(operation)]:
+        assert operation.name in docs_page.ids
+        for row in [*request_rows(operation), *(row for _, rows in result_rows(operation) for row in rows)]:
             assert row.name in docs_page.text
-        for example in operation.examples:
-            assert curl(example) in docs_page.text
+        for number, example in enumerate(operation.examples, 1):
+            assert f"{operation.name}-{number}" in docs_page.ids
+            assert example.title in docs_page.text
     assert all(kind.code in docs_page.text for kind in error_classes())
+    assert all(title in docs_page.text for title in GROUPS)
 
 
 def test_what_an_example_says_is_text_on_the_page_and_one_argument_in_its_command() -> None:
@@ -247,8 +269,8 @@ def test_what_an_example_says_is_text_on_the_page_and_one_argument_in_its_comman
     changed = Operation(**{**vars(operation), "examples": (example,)})
     reader.feed(page([changed]))
     assert "a <b> & c" in reader.text
-    assert curl(example) in reader.text
-    assert "'\"'\"'" in curl(example)
+    [command] = [line for line in reader.text.splitlines() if "it'\"'\"'s <i>" in line]
+    assert "-d '{" in command
 
 
 def test_pretty_json_is_the_same_json() -> None:

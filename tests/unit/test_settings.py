@@ -167,11 +167,11 @@ def test_a_ledger_and_a_catalog_can_be_shared_in_postgresql(address: str) -> Non
 def test_any_other_address_is_refused_without_repeating_its_password(address: str, variable: str) -> None:
     with pytest.raises(SettingsError) as refused:
         load({**SHARED, variable: address})
-    said = str(refused.value)
-    assert said.startswith("ledger.url is " if variable == "FIRN_LEDGER__URL" else "catalog.uri is ")
-    assert "postgresql://user:password@host:port/database" in said or not address
-    assert "\n" not in said
-    assert "sec" not in said
+    message = str(refused.value)
+    assert message.startswith("ledger.url is " if variable == "FIRN_LEDGER__URL" else "catalog.uri is ")
+    assert "postgresql://user:password@host:port/database" in message or not address
+    assert "\n" not in message
+    assert "sec" not in message
 
 
 def test_an_address_in_the_wrong_place_is_shown_without_its_password(tmp_path: Path) -> None:

@@ -50,6 +50,16 @@ def test_a_task_has_its_page_in_the_navigation(page: str, text: str) -> None:
     assert text in (ROOT / "docs" / page).read_text()
 
 
+def test_the_index_of_tasks_links_the_page_of_each_and_every_how_to() -> None:
+    index = ROOT / "docs/how-to/index.md"
+    assert index.read_text().startswith("# What do you want to do?")
+    linked = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#]+\.md)", index.read_text())}
+    assert {(ROOT / "docs" / page).resolve() for page, _ in TASKS.values()} <= linked
+    assert set(index.parent.glob("*.md")) - {index} <= linked
+    assert "how-to/index.md" in set(_pages(SITE["nav"]))
+    assert "(how-to/index.md)" in (ROOT / "docs/index.md").read_text()
+
+
 def test_a_broken_link_and_a_page_outside_the_navigation_fail_the_build() -> None:
     assert SITE["strict"] is True
     checks = {name: level for part in SITE["validation"].values() for name, level in part.items()}

@@ -34,6 +34,8 @@ class DataFile:
     group: tuple[Any, ...]
     deleted: int = 0
     """How many of its rows are deleted by delete files for this file alone."""
+    sequence_number: int = 0
+    """Grows with every commit, so a file with a greater number has newer rows. A rewrite may keep an older number."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,14 @@ def list_files(table: Table, snapshot_id: int | None = None) -> TableFiles:
         return TableFiles(tuple(_with_deletes(files, deleting, io) if deleting else files))
 
 
-def matching_files(table: Table, filter_json: str | None) -> tuple[DataFile, ...]:
-    """The current data files in partitions that a filter, an Iceberg expression in JSON, may match."""
+def matching_files(table: Table, filter_json: str | None, snapshot_id: int | None = None) -> tuple[DataFile, ...]:
+    """The data files of the current (or the given) snapshot in partitions that a filter, an Iceberg expression in JSON,
+    may match."""
     if filter_json is None:
-        return list_files(table).data
+        return list_files(table, snapshot_id).data
     with translated():
         matches = _PartitionFilter(table, BooleanExpression.model_validate_json(filter_json))
-        return tuple(file for file in list_files(table).data if matches(file.group))
+        return tuple(file for file in list_files(table, snapshot_id).data if matches(file.group))
 
 
 class _PartitionFilter:
@@ -178,9 +181,10 @@ def _read(manifest: ManifestFile, io: FileIO) -> tuple[DataFile, ...]:
     spec_id = manifest.partition_spec_id
     groups: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     files: list[DataFile] = []
-    for path, size, rows, partition in live_files(io.new_input(manifest.manifest_path)):
-        group = (spec_id, *map(_hashable, partition))
-        files.append(DataFile(path, size, rows, groups.setdefault(group, group)))
+    for path, size, rows, partition, number in live_files(io.new_input(manifest.manifest_path)):
+        group = groups.setdefault(key := (spec_id, *map(_hashable, partition)), key)
+        number = (manifest.sequence_number or 0) if number is None else number
+        files.append(DataFile(path, size, rows, group, sequence_number=number))
     return tuple(files)
 
 

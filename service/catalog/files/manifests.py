@@ -19,27 +19,28 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 # Iceberg's field ids, and the positions we read them into. Manifests of format 1 list data files and have no `content`.
-_ENTRY = {0: 0, 2: 1}  # status, data_file
+_ENTRY = {0: 0, 2: 1, 3: 2}  # status, data_file, sequence_number
 _DATA_FILE = {134: 0, 100: 1, 104: 2, 103: 3, 102: 4}  # content, file_path, file_size_in_bytes, record_count, partition
 _DELETE_FILE = {134: 0, 103: 1, 125: 2, 128: 3, 143: 4}  # content, record_count, bounds, referenced_data_file
 _FILE_PATH = 2_147_483_546  # the column of a delete file that names the file of a deleted row
 
 
-def live_files(manifest: InputFile) -> Iterator[tuple[str, int, int, list[Any]]]:
-    """Path, bytes, rows and partition values of every live data file of a manifest."""
+def live_files(manifest: InputFile) -> Iterator[tuple[str, int, int, list[Any], int | None]]:
+    """Path, bytes, rows, partition values and data sequence number of every live data file of a manifest. A file
+    without a number has that of the manifest."""
     with _Manifest(manifest, _DATA_FILE) as entries:
         for entry in entries:
-            status, file = entry._data
+            status, file, number = entry._data
             content, path, size, rows, partition = file._data
             if status != ManifestEntryStatus.DELETED and content in (None, DataFileContent.DATA):
-                yield path, size, rows, partition._data
+                yield path, size, rows, partition._data, number
 
 
 def live_deletes(manifest: InputFile) -> Iterator[tuple[str, int]]:
     """For each live delete file that applies to one data file only: that file, and how many of its rows it deletes."""
     with _Manifest(manifest, _DELETE_FILE) as entries:
         for entry in entries:
-            status, file = entry._data
+            status, file, _ = entry._data
             content, rows, lower, upper, referenced = file._data
             if status == ManifestEntryStatus.DELETED or content != DataFileContent.POSITION_DELETES:
                 continue

@@ -44,7 +44,7 @@ class Staging:
     def __init__(self, catalog: Catalog, schema: TableSchema, arrow: pa.Schema) -> None:
         """`arrow` is the schema of the batches to come."""
         self._catalog = catalog
-        name = TableName(INTERNAL_TENANT, _NAMESPACE, f"load-{uuid.uuid4().hex}")
+        name = TableName(INTERNAL_TENANT, _NAMESPACE, f"load_{uuid.uuid4().hex}")
         self._table = catalog.create(name, staged_schema(schema), (), {})
         self._schema = _with_ids(arrow, self._table)
         # Spark reads this once and soon. On a local disk compression costs more than it saves; over a network it pays.

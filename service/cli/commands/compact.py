@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from service.cli.call import Invocation, send_request
+from service.cli.call import Invocation, send_request, whole_list
 from service.cli.command import (
     FAILED,
     OK,
@@ -29,8 +29,6 @@ from service.cli.table_files import shown_path
 from service.cli.terminal.format import format_number, format_size, plural
 from service.cli.terminal.printer import Printer
 from service.cli.values import full_name, named_table, split_list
-
-_LIMIT = 10_000
 
 
 def _compact(call: Invocation) -> int:
@@ -101,14 +99,8 @@ class _Compaction:
             yield {"tenant_id": tenant, "namespace": "default", **table}, {}
             return
         namespace = table.get("namespace") or args.namespace
-        response = self._send(
-            {
-                "operation": "RECOMMEND",
-                "tenant_id": tenant,
-                "limit": _LIMIT,
-                **({"namespace": namespace} if namespace else {}),
-            }
-        )
+        which = {"namespace": namespace} if namespace else {"scope": "tenant"}
+        response = self._send({"operation": "RECOMMEND", "tenant_id": tenant, **which})
         if not response["success"]:
             self.failures += 1
             if response["error"]["code"] != "UNREACHABLE":
@@ -146,8 +138,9 @@ class _Compaction:
             files = f"{stats['files_before']} files became {stats['files_after']}"
             line = f"{files} in {stats['compaction_time_ms']} ms"
         else:
-            line = f"nothing to merge{_because(response['reason'] and _as_option(response['reason']))}"
-        outcome = {key: response[key] for key in ("success", "compacted", "reason", "stats")}
+            line = f"nothing to merge{_because(_as_option(response.get('reason', '')))}"
+        shown = ("success", "compacted", "reason", "stats")
+        outcome = {key: value for key, value in response.items() if key in shown}
         self._print_outcome(address, outcome, line)
 
     def _options(self) -> Request:
@@ -161,7 +154,7 @@ class _Compaction:
         """Send a request, as a `job` of this name if it has one. A service that does not respond is an error, too."""
         try:
             if job is None:
-                response = self.connection.send(request)
+                response = whole_list(self.connection, request, ("recommendations",))
             else:
                 with self.call.progress(job) as on_progress:
                     response = run_as_job(self.connection, request, on_progress)
@@ -208,18 +201,21 @@ def _describe(error: dict[str, Any]) -> str:
 
 
 def _show_compacted(response: Response, args: Args, printer: Printer) -> None:
-    stats, plan = response["stats"], response.get("plan")
-    if response.get("periods") or response.get("periods_skipped"):
-        _show_periods(response, args, printer)
-    elif plan and plan["files"]:
-        files = f"{plural(plan['files'], 'file')} of {format_size(plan['bytes'])}"
-        after = f"the table would have {format_number(plan['expected_files_after'])}"
-        printer.line(f"{files} would become {format_number(plan['expected_files'])}; {after}")
+    plan = response.get("plan")
+    reason = (plan or response).get("reason")
+    found = plan or response
+    if found.get("periods") or found.get("periods_skipped"):
+        _show_periods(found, args, printer)
+    elif plan and plan["files_removed"]:
+        files = f"{plural(plan['files_removed'], 'file')} of {format_size(plan['bytes_removed'])}"
+        after = f"the table would have {format_number(plan['files_after'])}"
+        printer.line(f"{files} would become {format_number(plan['files_added'])}; {after}")
     elif not plan and response["compacted"]:
+        stats = response["stats"]
         files = f"{format_number(stats['files_before'])} files became {format_number(stats['files_after'])}"
         printer.line(f"{files} in {stats['compaction_time_ms']} ms")
-    elif response["reason"]:
-        printer.line(f"nothing to merge: {_as_option(response['reason'])}")
+    elif reason:
+        printer.line(f"nothing to merge: {_as_option(reason)}")
     else:
         printer.line("nothing to merge")
 

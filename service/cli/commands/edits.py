@@ -104,18 +104,19 @@ def _complete_rows(request: Request, args: Args) -> Request:
 
 
 def _show(response: Response, args: Args, printer: Printer) -> None:
-    counts = {word: response.get(f"records_{word}") for word in _COUNTS}
-    if counts["inserted"] is not None or response.get("dry_run"):
-        counts.pop("written")  # the rows that were inserted, or none yet
+    plan = response.get("plan")
+    counts = {word: (plan or response).get(f"records_{word}") for word in _COUNTS}
+    if counts["inserted"] is not None:
+        counts.pop("written")  # the rows that were inserted
     shown = [(count, word) for word, count in counts.items() if count is not None]
     (first, word), *more = [each for each in shown if each[0]] or shown[:1]
-    would = "would be " if response.get("dry_run") else ""
+    would = "would be " if plan else ""
     rest = "".join(f", {count:,} {word}" for count, word in more)
-    show_rows([(each["before"], each["after"]) for each in response.get("sample") or ()], printer)
+    show_rows([(each.get("before"), each.get("after")) for each in (plan or {}).get("sample", ())], printer)
     printer.line(f"{plural(first, 'row')} {would}{word}{rest}")
     show_backup(response, printer)
-    if response.get("plan_token"):
-        printer.text(f"commit exactly this with --plan {response['plan_token']}")
+    if plan:
+        printer.text(f"commit exactly this with --plan {plan['plan_token']}")
 
 
 def show_rows(changes: list[tuple[Any, Any]], printer: Printer) -> None:

@@ -5,28 +5,30 @@ from typing import Any
 from service.cli.call import failure
 from service.cli.command import Args, Request, Response, argument, number
 from service.cli.commands.edits import show_rows
-from service.cli.commands.tables import BACKUP, DRY_RUN, show_backup, show_items, table_command
+from service.cli.commands.tables import BACKUP, DRY_RUN, STATE, show_backup, show_items, table_command
 from service.cli.connection.remote import Connection
 from service.cli.terminal.cells import escape
 from service.cli.terminal.format import format_number, format_size, format_time, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import full_name, parse_number
+from service.cli.values import full_name
 
 _NAME = argument("backup", "BACKUP", "the backup's name, as `firn backup list` shows it", "name")
 _KINDS = ("inserted", "deleted", "updated")
 _HISTORY_COLUMNS = (
     PageColumn("SNAPSHOT", right=True, value=lambda snapshot: snapshot["snapshot_id"]),
-    PageColumn("TIME", whole=True, value=lambda snapshot: format_time(snapshot["timestamp"])),
+    PageColumn("TIME", whole=True, value=lambda snapshot: format_time(snapshot["committed_at"])),
     PageColumn("OPERATION", value=lambda snapshot: snapshot["operation"]),
     PageColumn(
-        "ROWS", right=True, value=lambda s: _counts(s, {"+": "rows_added", "-": "rows_removed", "~": "rows_updated"})
+        "ROWS",
+        right=True,
+        value=lambda s: _counts(s, {"+": "records_added", "-": "records_removed", "~": "records_updated"}),
     ),
     PageColumn("FILES", right=True, value=lambda s: _counts(s, {"+": "files_added", "-": "files_removed"})),
 )
 _REQUEST = PageColumn("REQUEST", whole=True)
 _BACKUP_COLUMNS = (
     PageColumn("BACKUP", whole=True, value=lambda backup: backup["name"]),
-    PageColumn("KEPT UNTIL", whole=True, value=lambda backup: format_time(backup["expires_at"])),
+    PageColumn("KEPT UNTIL", whole=True, value=lambda backup: format_time(backup.get("expires_at"))),
     PageColumn("ROWS", right=True, value=lambda backup: format_number(backup["records"])),
     PageColumn("SIZE", right=True, value=lambda backup: format_size(backup["bytes"])),
     PageColumn("BEFORE", value=lambda backup: backup["operation"]),
@@ -54,43 +56,35 @@ def _show_history(response: Response, args: Args, printer: Printer) -> None:
         for i, snapshot in reversed(list(enumerate(response["snapshots"], end - len(response["snapshots"])))):
             printer.lines[i + 1 : i + 1] = [f"  request {each}" for each in map(escape, snapshot["request_ids"])]
     shown, total = len(response["snapshots"]), plural(response["total"], "snapshot")
-    more = "; there are older ones, use --limit or --offset to see more" if response["has_more"] else ""
+    more = "; there are older ones, use --limit to see more" if response.get("next_cursor") else ""
     printer.line(total if shown == response["total"] else f"{format_number(shown)} of {total}{more}")
 
 
 def _show_diff(response: Response, args: Args, printer: Printer) -> None:
-    show_rows([(change["before"], change["after"]) for change in response["changes"]], printer)
-    total = ", ".join(f"{format_number(response[f'records_{kind}'])} {kind}" for kind in _KINDS)
-    more = "; there are more, use --limit to see them" if response["has_more"] and args.limit else ""
+    show_rows([(change.get("before"), change.get("after")) for change in response["changes"]], printer)
+    counts = [response[f"records_{kind}"] for kind in _KINDS]
+    total = ", ".join(f"{format_number(count)} {kind}" for count, kind in zip(counts, _KINDS, strict=True))
+    more = "; there are more, use --limit to see them" if len(response["changes"]) < sum(counts) and args.limit else ""
     printer.line(f"{total}{more}")
 
 
-def _snapshot(text: str) -> int | str:
-    """A snapshot's id, or a tag or a time."""
-    number = parse_number(text)
-    return text if number is None else number
-
-
-def _complete_rollback(request: Request, args: Args) -> Request:
-    snapshot = _snapshot(args.to)
-    return {**request, "snapshot_id" if isinstance(snapshot, int) else "tag": snapshot}
-
-
 def _question_before_rollback(request: Request) -> str:
-    snapshot = request.get("snapshot_id") or request.get("tag")
-    return f"The table {full_name(request)} returns to the rows of {snapshot}; later changes no longer apply."
+    return f"The table {full_name(request)} returns to the rows of {request['as_of']}; later changes no longer apply."
 
 
 def _show_undone(response: Response, args: Args, printer: Printer) -> None:
-    done = "would be undone" if response.get("dry_run") else "undone"
-    removed, restored = plural(response["records_removed"], "row"), format_number(response["records_restored"])
-    printer.line(f"{response['undone_operation']} {done}: {removed} removed, {restored} restored")
+    plan = response.get("plan")
+    done, figures = ("would be undone", plan) if plan else ("undone", response)
+    removed, restored = plural(figures["records_removed"], "row"), format_number(figures["records_restored"])
+    printer.line(f"{figures['undone_operation']} {done}: {removed} removed, {restored} restored")
     show_backup(response, printer)
 
 
-def _show_replaced(done: bool, word: str, response: Response, printer: Printer) -> None:
-    result = word if done else f"not {word}: {response['reason']}"
-    before, after = plural(response["records_before"], "row"), format_number(response["records_after"])
+def _show_replaced(word: str, response: Response, printer: Printer) -> None:
+    figures = response.get("plan", response)
+    done = f"would be {word}" if "plan" in response else word
+    result = f"not {word}: {figures['reason']}" if "reason" in figures else done
+    before, after = plural(figures["records_before"], "row"), format_number(figures["records_after"])
     printer.line(f"{result}: {before} before, {after} after")
     show_backup(response, printer)
 
@@ -112,31 +106,31 @@ COMMANDS = (
     table_command(
         "table history",
         "Show a table's snapshots: what each changed, and when.",
-        number("--limit", "show at most this many (default: 100)"),
-        number("--offset", "skip this many of the latest"),
+        number("--limit", "show at most this many (default: all)"),
         operation="HISTORY",
+        lists=("snapshots",),
         show=_show_history,
         details="Rows marked + were added, - removed and ~ changed.",
     ),
     table_command(
         "table diff",
         "Show which rows differ between two snapshots.",
-        argument("from_snapshot", "FROM", "the state before: a snapshot's id, a tag or a time", parse=_snapshot),
-        argument("to_snapshot", "TO", "the state after (default: the current state)", parse=_snapshot, nargs="?"),
+        argument("from_snapshot", "FROM", f"the state before: {STATE}"),
+        argument("to_snapshot", "TO", "the state after (default: the current state)", nargs="?"),
         number("--limit", "show at most this many changes (default: 100)", default=100),
         operation="DIFF",
+        lists=("changes",),
         show=_show_diff,
     ),
     table_command(
         "table rollback",
         "Return a table to the rows of one of its snapshots.",
-        argument("to", "SNAPSHOT|TAG", "the snapshot's id, or a tag", None),
+        argument("--as-of", "STATE", f"the state to return to: {STATE}", required=True),
         *BACKUP,
         DRY_RUN,
         operation="ROLLBACK",
-        complete=_complete_rollback,
         question=_question_before_rollback,
-        show=lambda response, args, printer: _show_replaced(response["rolled_back"], "rolled back", response, printer),
+        show=lambda response, args, printer: _show_replaced("rolled back", response, printer),
     ),
     table_command(
         "table undo",
@@ -146,6 +140,7 @@ COMMANDS = (
         *BACKUP,
         DRY_RUN,
         operation="UNDO",
+        job=True,
         question=lambda request: (
             f"The changes that request {request['request_id']} made to the table {full_name(request)} are undone."
         ),
@@ -155,12 +150,14 @@ COMMANDS = (
         "backup list",
         "List the backups of a table.",
         operation="LIST_BACKUPS",
+        lists=("backups",),
         show=show_items("backup", _BACKUP_COLUMNS),
     ),
     table_command(
         "backup restore",
-        "Replace the rows of a table by those of a backup.",
-        _NAME,
+        "Replace the rows of a table by those of a backup, or of another earlier state.",
+        argument("backup", "BACKUP", "the backup's name, as `firn backup list` shows it", "name", nargs="?"),
+        argument("--as-of", "STATE", f"instead of a backup's name: {STATE}"),
         *BACKUP,
         DRY_RUN,
         operation="RESTORE_BACKUP",
@@ -169,7 +166,7 @@ COMMANDS = (
             if "create_backup" not in request
             else None
         ),
-        show=lambda response, args, printer: _show_replaced(response["restored"], "restored", response, printer),
+        show=lambda response, args, printer: _show_replaced("restored", response, printer),
     ),
     table_command(
         "backup delete",

@@ -4,7 +4,7 @@ from typing import Any
 
 from service.cli.call import Invocation
 from service.cli.command import Args, Command, Response, argument, number
-from service.cli.commands.tables import namespace_filter, show_items
+from service.cli.commands.tables import scope_options, show_items
 from service.cli.connection.jobs import wait_for_job
 from service.cli.terminal.format import format_time
 from service.cli.terminal.printer import PageColumn, Printer
@@ -18,7 +18,7 @@ _COLUMNS = (
     PageColumn("KIND", value=lambda job: job["kind"]),
     PageColumn("TABLE", name=True, value=lambda job: full_name(job["table"])),
     PageColumn("STARTED", whole=True, value=lambda job: format_time(job["created_at"])),
-    PageColumn("ENDED", whole=True, value=lambda job: format_time(job["ended_at"])),
+    PageColumn("ENDED", whole=True, value=lambda job: format_time(job.get("ended_at"))),
 )
 
 
@@ -46,6 +46,11 @@ def _wait(call: Invocation) -> int:
     return call.show(response)
 
 
+def _tables(place: dict[str, str]) -> str:
+    """A job's table; the run of a schedule may cover a namespace or a tenant."""
+    return f"{place.get('namespace', '*')}.{place.get('table', '*')}"
+
+
 def _show_job(response: Response, args: Args, printer: Printer) -> None:
     job = response["job"]
     progress, error = job["progress"] or {}, job.get("error")
@@ -53,7 +58,7 @@ def _show_job(response: Response, args: Args, printer: Printer) -> None:
         {
             "job": job["id"],
             "kind": job["kind"],
-            "table": full_name(job["table"]),
+            "table": _tables(job["table"]),
             "state": _state(job),
             "phase": progress.get("phase"),
             "started": format_time(job["created_at"]),
@@ -68,7 +73,8 @@ COMMANDS = (
     Command(
         "job list",
         "List jobs, the latest first.",
-        (number("--limit", "show at most this many (default: 100)"), namespace_filter("the jobs")),
+        (number("--limit", "show at most this many (default: all)"), *scope_options("the jobs")),
+        lists=("jobs",),
         operation="LIST_JOBS",
         show=show_items("job", _COLUMNS, "; there are older ones, use --limit to see more"),
     ),

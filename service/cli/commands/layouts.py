@@ -12,7 +12,7 @@ from service.cli.values import full_name, name_beside, parse_assignments
 
 _PARTITION_COLUMNS = (
     PageColumn("PARTITION", name=True, value=lambda p: _format_partition(p["partition"])),
-    PageColumn("ROWS", right=True, value=lambda p: format_number(p["rows"])),
+    PageColumn("ROWS", right=True, value=lambda p: format_number(p["records"])),
     PageColumn("FILES", right=True, value=lambda p: format_number(p["files"])),
     PageColumn("SMALL", right=True, value=lambda p: format_number(p["small_files"])),
     PageColumn("SIZE", right=True, value=lambda p: format_size(p["bytes"])),
@@ -25,18 +25,19 @@ def _format_partition(values: dict[str, Any]) -> str:
 
 def _show_partitions(response: Response, args: Args, printer: Printer) -> None:
     printer.items(_PARTITION_COLUMNS, response["partitions"])
-    more = f" of {response['total']:,}; use --limit to see more" if response["truncated"] else ""
+    more = f" of {response['total']:,}; use --limit to see more" if response.get("next_cursor") else ""
     printer.line(f"{plural(len(response['partitions']), 'partition')}{more}")
 
 
 def _show_orphans(response: Response, args: Args, printer: Printer) -> None:
-    if response["dry_run"]:
-        for path in response["files"]:
+    if plan := response.get("plan"):
+        for path in plan["files"]:
             printer.line(path)
+        files = plural(plan["files_removed"], "file")
+        printer.line(f"{files} of {format_size(plan['bytes_removed'])} would be deleted")
+        return
     found = f"{plural(response['files_found'], 'file')} of {format_size(response['bytes'])}"
-    printer.line(
-        f"{found} would be deleted" if response["dry_run"] else f"{found} found, {response['files_removed']:,} deleted"
-    )
+    printer.line(f"{found} found, {response['files_removed']:,} deleted")
 
 
 def _parse_derived(pairs: list[str]) -> dict[str, Any]:
@@ -66,15 +67,16 @@ def _show_repartitioned(response: Response, args: Args, printer: Printer) -> Non
     if estimate is not None:
         columns = (
             PageColumn("PARTITION", name=True, value=lambda p: _format_partition(p["partition"])),
-            PageColumn("ROWS", right=True, value=lambda p: format_number(p["rows"])),
+            PageColumn("ROWS", right=True, value=lambda p: format_number(p["records"])),
             PageColumn("ABOUT", right=True, value=lambda p: format_size(p["bytes"])),
         )
         printer.items(columns, estimate["partitions"])
         more = ", of which the largest are shown" if estimate["truncated"] else ""
         printer.line(f"{plural(estimate['partition_count'], 'partition')}{more}")
     elif plan is not None:
-        files = f"{plural(plan['files'], 'file')} of {format_size(plan['bytes'])} with {plural(plan['rows'], 'row')}"
-        printer.line(f"{files} would be rewritten into {plural(plan['partitions'], 'partition')}")
+        files = f"{plural(plan['files_removed'], 'file')} of {format_size(plan['bytes_removed'])}"
+        partitions = plural(plan["partitions_after"], "partition")
+        printer.line(f"{files} with {plural(plan['records'], 'row')} would be rewritten into {partitions}")
     elif response.get("repartitioned") and stats is not None:
         partitions = plural(stats["partitions_after"], "partition")
         files = plural(stats["files_after"], "file")
@@ -82,7 +84,7 @@ def _show_repartitioned(response: Response, args: Args, printer: Printer) -> Non
         if response.get("backup"):
             printer.line(f"the old layout is kept as {response['backup']}")
     else:
-        printer.line(f"nothing to do: {response['reason']}" if response["reason"] else "nothing to do")
+        printer.line(f"nothing to do: {response['reason']}" if response.get("reason") else "nothing to do")
 
 
 COMMANDS = (
@@ -95,8 +97,9 @@ COMMANDS = (
             "only these partitions: an expression such as 'day = 5', or JSON",
             parse=partial(parse_filter, where="--partition-filter"),
         ),
-        number("--limit", "show at most this many (default: 1000)"),
+        number("--limit", "show at most this many (default: all)"),
         operation="LIST_PARTITIONS",
+        lists=("partitions",),
         show=_show_partitions,
     ),
     table_command(
@@ -115,7 +118,10 @@ COMMANDS = (
         PARTITION_BY,
         repeated("--derive", "COLUMN=EXPRESSION", "a column computed from others", "transform", _parse_derived),
         flag("--keep-old", "keep the old layout as a backup", "delete_source", False),
-        flag("--delete-source", "do not keep the old layout (the default)"),
+        flag(
+            "--delete-source",
+            "delete the old files and all older snapshots at once; with --target-table, the old table",
+        ),
         number("--backup-retention-hours", "keep the backup for this long (default: the table's setting)"),
         argument("--target-table", "NAME", "write a new table, and keep this one"),
         argument("--compression", "CODEC", "the table's new codec: zstd, snappy, gzip or uncompressed"),

@@ -21,7 +21,13 @@ COMMANDS = (
             f"created {args.name}" if response["namespace_created"] else f"{args.name} already exists"
         ),
     ),
-    Command("namespace list", "List a tenant's namespaces.", operation="LIST_NAMESPACES", show=_show_list),
+    Command(
+        "namespace list",
+        "List a tenant's namespaces.",
+        operation="LIST_NAMESPACES",
+        lists=("namespaces",),
+        show=_show_list,
+    ),
     Command(
         "namespace drop",
         "Drop an empty namespace.",

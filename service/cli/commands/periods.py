@@ -5,14 +5,13 @@ from typing import Any
 from service.cli.call import Invocation
 from service.cli.command import UNCONFIRMED, Args, Command, Request, Response, UsageError, argument
 from service.cli.commands.ingest import figures, parse_date, show_dates
-from service.cli.commands.tables import DATASET_CONFIG, DRY_RUN, namespace_filter, table_command, table_name
+from service.cli.commands.tables import DATASET_CONFIG, DRY_RUN, scope_options, table_command, table_name
 from service.cli.files import table_address
 from service.cli.table_files import config_fields, shown_path
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name
 
-_LIMIT = 10_000
 _SHOWN_FILES = 10
 
 
@@ -32,8 +31,7 @@ def _show_tables(response: Response, printer: Printer) -> None:
     files, small, recommended = (sum(t[key] for t in tables) for key in ("files", "small_files", "recommended"))
     counts = f"{plural(len(tables), 'table')}, {plural(files, 'file')}, {format_number(small)} small"
     size = format_size(sum(t["bytes"] for t in tables))
-    more = "; there are more tables, use --namespace to see fewer at a time" if response["truncated"] else ""
-    printer.line(f"{counts}, {size}; {recommended} to compact{more}")
+    printer.line(f"{counts}, {size}; {recommended} to compact")
 
 
 def _compaction(table: dict[str, Any]) -> str:
@@ -194,14 +192,14 @@ def _show_applied(response: Response, args: Args, printer: Printer) -> None:
 COMMANDS = (
     Command(
         "table status",
-        "Show the small files of every table, or the ingestions of one.",
+        "Show the small files of a namespace's tables, or the ingestions of one.",
         (
             argument("table", "TABLE|FILE", "a table that takes a file a day, or its table file", None, nargs="?"),
-            namespace_filter("the tables"),
+            *scope_options("the tables"),
         ),
         operation="RECOMMEND",
-        constants={"limit": _LIMIT},
         complete=_complete_status,
+        lists=("recommendations",),
         show=_show_status,
     ),
     table_command(

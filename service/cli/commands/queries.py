@@ -19,7 +19,7 @@ from service.cli.command import (
     number,
     repeated,
 )
-from service.cli.commands.tables import TABLE
+from service.cli.commands.tables import STATE, TABLE
 from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text, table_address
 from service.cli.terminal.format import format_data, plural
 from service.cli.terminal.printer import Printer, data_columns
@@ -155,7 +155,8 @@ COMMANDS = (
             flag("--distinct", "leave out duplicate rows"),
             number("--limit", "show at most this many rows (default: 100)", default=100),
             number("--offset", "skip this many rows first"),
-            argument("--as-of", "TIME", "the rows as they were at this time"),
+            argument("--cursor", "CURSOR", "the rows after an earlier page: its next_cursor, as --json shows it"),
+            argument("--as-of", "STATE", f"the rows as they were: {STATE}"),
             argument("--sql", "SELECT", "one SELECT over the tenant's tables"),
             repeated("--param", "NAME=VALUE", "a value for :name in --sql", "params", _parse_params),
             flag("--explain", "show Spark's plan, and read nothing"),

@@ -4,8 +4,8 @@ from typing import Any
 
 from service.cli.call import Invocation, failure
 from service.cli.command import FAILED, OK, Args, Command, Request, Response, argument, flag
-from service.cli.commands.tables import namespace_filter, show_items
-from service.cli.connection.jobs import WaitInterrupted, poll
+from service.cli.commands.tables import scope_options, show_items
+from service.cli.connection.jobs import wait_for_job
 from service.cli.connection.names import OF_TENANT
 from service.cli.connection.remote import Connection
 from service.cli.files import read_object
@@ -15,33 +15,31 @@ from service.cli.terminal.progress import OnProgress
 from service.cli.values import named_table
 
 _NAME = argument("name", "SCHEDULE", "the schedule's name")
-_RUNS = 10
-"""How many of the latest runs to look at: others may start and end between two looks."""
 _COLUMNS = (
     PageColumn("SCHEDULE", whole=True, value=lambda schedule: schedule["name"]),
     PageColumn("CRON", value=lambda schedule: schedule["cron"]),
     PageColumn("ZONE", value=lambda schedule: schedule["timezone"]),
     PageColumn("TABLES", name=True, value=lambda schedule: _tables(schedule)),
-    PageColumn("NEXT", whole=True, value=lambda schedule: format_time(schedule["next_run"])),
+    PageColumn("NEXT", whole=True, value=lambda schedule: format_time(schedule.get("next_run_at"))),
     PageColumn("LAST RUN", value=lambda schedule: _last_run(schedule)),
 )
 
 
 def _show_created(response: Response, args: Args, printer: Printer) -> None:
     word = "replaced" if response["schedule_replaced"] else "created"
-    next_run = response["next_run"]
+    next_run = response.get("next_run_at")
     due = f"it is due at {format_time(next_run)}, if a service runs then" if next_run else "it is not enabled"
     printer.line(f"{word} {args.name} for {plural(response['tables'], 'table')}; {due}")
 
 
 def _tables(schedule: dict[str, Any]) -> str:
-    return "all" if schedule["scope"] == "all" else f"{schedule['namespace']}.{schedule['table'] or '*'}"
+    return "all" if schedule["scope"] == "tenant" else f"{schedule['namespace']}.{schedule.get('table', '*')}"
 
 
 def _last_run(schedule: dict[str, Any]) -> str:
-    if schedule["running"]:
+    if "running" in schedule:
         return "running"
-    return schedule["last_run"]["state"] if schedule["last_run"] else "-"
+    return schedule["last_run"]["state"] if "last_run" in schedule else "-"
 
 
 def _run(call: Invocation) -> int:
@@ -50,48 +48,38 @@ def _run(call: Invocation) -> int:
         response = connection.send(request)
         if call.args.no_wait or not response["success"]:
             return call.show(response)
-        try:
-            with call.progress(f"run {call.args.name}") as on_progress:
-                response = _wait_for_run(connection, request, response, on_progress)
-        except KeyboardInterrupt as e:
-            raise WaitInterrupted("the run continues if a service runs; `firn schedule list` shows how it ended") from e
+        with call.progress(f"run {call.args.name}") as on_progress:
+            response = _wait_for_run(connection, request, response, on_progress)
     code = call.show(response)
     return FAILED if code == OK and response["run"]["state"] != "done" else code
 
 
 def _wait_for_run(connection: Connection, request: Request, started: Response, on_progress: OnProgress) -> Response:
     """The response to RUN_SCHEDULE with the run as it ended. No connection stays open for that."""
-    run_id, name = started["run"]["run_id"], request["name"]
-    listing = {"operation": "LIST_SCHEDULES", "tenant_id": request["tenant_id"], "name": name, "runs": _RUNS}
 
-    def look() -> Response | None:
-        response = connection.send(listing)
-        if not response["success"]:
-            return response
-        runs = [run for each in response["schedules"] for run in each["runs"] if run["run_id"] == run_id]
-        if not runs:
-            message = f"the schedule {name} was deleted during this run"
-            return {"success": False, "error": {"code": "SCHEDULE_NOT_FOUND", "message": message}}
-        run = runs[0]
-        if run["ended_at"] is not None:
-            return {**started, "run": run}
+    def show(job: Response) -> None:
+        run = job["progress"]
         phase = f"{run['done'] + run['failed'] + run['skipped']} of {plural(run['tables'], 'table')}"
-        on_progress({"state": run["state"], "progress": {"phase": phase}})
-        return None
+        on_progress({**job, "progress": {"phase": phase}})
 
-    return poll(look, f"the run of {name}")
+    response = wait_for_job(connection, started["job_id"], show)
+    if not response["success"] and response["error"]["code"] == "NOT_FOUND":
+        message = f"the schedule {request['name']} was deleted during this run"
+        return {"success": False, "error": {"code": "SCHEDULE_NOT_FOUND", "message": message}}
+    return response
 
 
 def _show_run(response: Response, args: Args, printer: Printer) -> None:
-    run = response["run"]
-    if run["ended_at"] is None:
-        printer.line(f"{'started' if response['started'] else 'already running'}: {plural(run['tables'], 'table')}")
+    if "run" not in response:
+        tables = plural(len(response["tables"]), "table")
+        printer.line(f"{'started' if response['started'] else 'already running'}: {tables}")
         return
+    run = response["run"]
     printer.line(f"{run['state']}: {run['done']} done, {run['failed']} failed, {run['skipped']} skipped")
-    if run["error"]:
+    if "error" in run:
         printer.line(f"  {run['error']}")
     for table in run["outcomes"]:
-        reason = table["error"]["message"] if table["error"] else table["reason"]
+        reason = table["error"]["message"] if "error" in table else table.get("reason")
         printer.line(f"  {table['namespace']}.{table['table']}: {table['state']}{f': {reason}' if reason else ''}")
 
 
@@ -118,8 +106,8 @@ COMMANDS = (
             argument("--cron", "EXPRESSION", "when, such as '0 2 * * *'", required=True),
             argument("--timezone", "ZONE", "an IANA time zone (default: UTC)"),
             argument("--delay", "TIME", "start this much later, such as 15m"),
-            argument("--table", "TABLE", "only this table; without it, all tables"),
-            namespace_filter("tables"),
+            argument("--table", "TABLE", "only this table; without it, all tables of the namespace"),
+            *scope_options("tables"),
             argument(
                 "--task", "FILE", "a YAML or JSON file with the task (default: a plain COMPACT)", parse=read_object
             ),
@@ -135,8 +123,9 @@ COMMANDS = (
     Command(
         "schedule list",
         "List schedules.",
-        (namespace_filter("schedules for tables"),),
+        scope_options("the schedules for tables"),
         operation="LIST_SCHEDULES",
+        lists=("schedules",),
         show=show_items("schedule", _COLUMNS),
     ),
     Command(

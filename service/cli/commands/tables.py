@@ -33,12 +33,16 @@ BACKUP = (
 DATASET_CONFIG = argument(
     "--dataset-config", "FILE", "the dataset file (default: the one that the table file names)", None
 )
+STATE = "a snapshot id, a time, or the name of a tag or backup"
 DRY_RUN = flag("--dry-run", "only show what would be done")
 
 
-def namespace_filter(items: str) -> Argument:
-    """The option for the items of one namespace; without it, a command concerns the whole tenant."""
-    return argument("--namespace", "NAME", f"only {items} of this namespace", short="-n")
+def scope_options(items: str) -> tuple[Argument, ...]:
+    """The options for the items of one namespace, or of all."""
+    return (
+        argument("--namespace", "NAME", f"{items} of this namespace (default: default)", short="-n"),
+        flag("--all-namespaces", f"{items} of all namespaces", "scope", "tenant", short="-A"),
+    )
 
 
 def table_command(name: str, summary: str, *arguments: Argument, **more: Any) -> Command:
@@ -52,7 +56,7 @@ def show_items(noun: str, columns: Sequence[PageColumn], advice: str = "") -> Ca
     def show(response: Response, args: Args, printer: Printer) -> None:
         items = response[f"{noun}s"]
         printer.items(columns, items)
-        printer.line(f"{plural(len(items), noun)}{advice if response.get('has_more') else ''}")
+        printer.line(f"{plural(len(items), noun)}{advice if response.get('next_cursor') else ''}")
 
     return show
 
@@ -123,11 +127,14 @@ def _show_created(response: Response, args: Args, printer: Printer) -> None:
 
 
 def _show_list(response: Response, args: Args, printer: Printer) -> None:
-    offline = set(response.get("offline") or ())
-    for table in response["tables"]:
-        printer.line(f"{table}  offline" if table in offline else table)
+    if args.details:
+        printer.items(_DETAILS_COLUMNS, response["details"])
+    else:
+        offline = set(response.get("offline") or ())
+        for table in response["tables"]:
+            printer.line(f"{table}  offline" if table in offline else table)
     for dropped in response.get("dropped") or ():
-        until = format_time(dropped["restorable_until"])
+        until = format_time(dropped.get("expires_at"))
         printer.line(f"{dropped['table']}  dropped, restorable until {until} as {dropped['table_id']}")
     if printer.width is not None:
         printer.line(
@@ -135,6 +142,17 @@ def _show_list(response: Response, args: Args, printer: Printer) -> None:
         )
         if others := response.get("namespaces_with_tables"):
             printer.line(f"there are tables in {', '.join(others)}; name one with --namespace")
+
+
+_DETAILS_COLUMNS = (
+    PageColumn("TABLE", name=True, value=lambda table: table["table"]),
+    PageColumn("ROWS", right=True, value=lambda table: format_number(table["records"])),
+    PageColumn("FILES", right=True, value=lambda table: format_number(table["files"])),
+    PageColumn("SMALL", right=True, value=lambda table: format_number(table["small_files_count"])),
+    PageColumn("SIZE", right=True, value=lambda table: format_size(table["bytes"])),
+    PageColumn("CHANGED", whole=True, value=lambda table: format_time(table.get("changed_at"))),
+    PageColumn("ONLINE", value=lambda table: table["online"]),
+)
 
 
 def _show_description(response: Response, args: Args, printer: Printer) -> None:
@@ -149,7 +167,7 @@ def _show_description(response: Response, args: Args, printer: Printer) -> None:
             "rows": format_number(table["row_count"]),
             "files": f"{format_number(table['file_count'])}, {format_number(table['small_files_count'])} small",
             "size": format_size(table["total_bytes"]),
-            "snapshots": f"{format_number(table['snapshot_count'])}, the last {table['current_snapshot_id'] or '-'}",
+            "snapshots": f"{format_number(table['snapshot_count'])}, the last {table.get('current_snapshot_id', '-')}",
             "primary key": ", ".join(schema.get("primary_key", [])) or None,
             "partitioned by": ", ".join(map(_partition_field, partitions)) or None,
             "split at": _split_points(table["split_points"]) if table.get("split_points") else None,
@@ -205,8 +223,8 @@ def _show_dropped(response: Response, args: Args, printer: Printer) -> None:
         printer.line(f"{name} does not exist")
     elif response["purged"]:
         printer.line(f"dropped {name} and deleted its files")
-    elif response.get("restorable_until"):
-        until = format_time(response["restorable_until"])
+    elif response.get("expires_at"):
+        until = format_time(response["expires_at"])
         printer.line(f"dropped {name}; `firn table restore` can bring it back until {until}")
     else:
         printer.line(f"dropped {name}")
@@ -260,9 +278,13 @@ COMMANDS = (
     Command(
         "table list",
         "List the tables of a namespace.",
-        (flag("--dropped", "include dropped tables that can be restored", "include_dropped"),),
+        (
+            flag("--details", "with the rows, files, size and last change of each"),
+            flag("--dropped", "include dropped tables that can be restored", "include_dropped"),
+        ),
         operation="LIST_TABLES",
         complete=lambda request, args: {**request, "namespace": args.namespace or "default"},
+        lists=("tables", "offline", "details", "dropped"),
         show=_show_list,
     ),
     table_command(

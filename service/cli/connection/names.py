@@ -12,7 +12,7 @@ class NamesUnknown(Exception):
     """The service did not say the names; the message says why."""
 
 
-OF_TENANT: dict[str, Any] = {}
+OF_TENANT: dict[str, Any] = {"scope": "tenant"}
 """The fields of a request for a list of all of a tenant's jobs or schedules."""
 
 

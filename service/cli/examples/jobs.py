@@ -10,7 +10,7 @@ EXAMPLES = (
     ),
     example(
         "Show what is due when",
-        "firn schedule list",
+        "firn schedule list --all-namespaces",
         "SCHEDULE  CRON       ZONE  TABLES       NEXT                  LAST RUN\n"
         "nightly   0 2 * * *  UTC   shop.orders  …  -\n"
         "1 schedule\n",
@@ -25,7 +25,7 @@ EXAMPLES = (
     example("Delete a schedule", "firn schedule delete nightly --yes", "deleted\n", SCHEDULED),
     example(
         "List jobs, running or ended",
-        "firn job list",
+        "firn job list -A",
         "JOB                               STATE  KIND     TABLE        STARTED            ENDED\n"
         "…  done   COMPACT  shop.orders  …Z  …Z\n"
         "1 job\n",

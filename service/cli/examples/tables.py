@@ -42,7 +42,7 @@ EXAMPLES = (
     ),
     example(
         "Show the state of all tables",
-        "firn table status",
+        "firn table status --all-namespaces",
         "NAMESPACE  TABLE   FILES  SMALL     SIZE  COMPACTION\n"
         "shop       orders      1      1  … KiB  not needed\n"
         "1 table, 1 file, 1 small, … KiB; 0 to compact\n",
@@ -131,11 +131,11 @@ EXAMPLES = (
         TWO_SNAPSHOTS,
     ),
     example(
-        "Leave out the last change",
-        "firn table history orders.yaml --offset 1",
+        "Show the last change",
+        "firn table history orders.yaml --limit 1",
         "           SNAPSHOT  TIME               OPERATION  ROWS  FILES  REQUEST\n"
-        "…  …Z  WRITE        +3     +1  …\n"
-        "1 of 2 snapshots\n",
+        "…\n"
+        "1 of 2 snapshots; there are older ones, use --limit to see more\n",
         TWO_SNAPSHOTS,
     ),
     example(
@@ -148,7 +148,7 @@ EXAMPLES = (
     ),
     example(
         "Return a table to a snapshot",
-        f"firn table rollback orders.yaml {FIRST} --yes",
+        f"firn table rollback orders.yaml --as-of {FIRST} --yes",
         "rolled back: 4 rows before, 3 after\n",
         TWO_SNAPSHOTS,
     ),

@@ -8,9 +8,10 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from service.engine.iceberg.replace import FileReplacement, replace_files
+from service.engine.iceberg.scan_tasks import file_of_task, of_file
 from service.engine.iceberg.swap import CommitTarget, Gate
 from service.engine.iceberg.tables import current, load_table
-from service.engine.session.java import ICEBERG, each, function, iceberg_class, is_a, java_class, method
+from service.engine.session.java import ICEBERG, each, function, iceberg_class, is_a, java_class, method, then, total
 from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import tagged
 from service.errors import InternalError
@@ -51,6 +52,8 @@ class FileGroup:
     """Iceberg's own group."""
     beside: int = 1
     """How many groups are rewritten at the same time, this one included."""
+    rows: int = 0
+    """As far as they were counted."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,9 @@ def plan(session: SparkSession, table: str, how: RewriteOptions, snapshot_id: in
 
 
 def first_files_of(_: SparkSession, group: FileGroup, files: int, how: RewriteOptions) -> FileGroup:
-    """A group of some files of a group. If it is heavy, the largest files come first."""
-    tasks = java_class("java.util.ArrayList")(group.handle.fileScanTasks())
+    """A group of some files of a group: the largest if it is heavy, or else the oldest, so that the merged files stay
+    older than the others."""
+    tasks = _oldest_first(group.handle.fileScanTasks())
     if group.heavy:
         longest_first = java_class("java.util.Comparator").comparingLong(_length()).reversed()
         java_class("java.util.Collections").sort(tasks, longest_first)
@@ -110,6 +114,12 @@ def first_files_of(_: SparkSession, group: FileGroup, files: int, how: RewriteOp
         expected_files=int(part.expectedOutputFiles()),
         handle=part,
     )
+
+
+def with_rows(_: SparkSession, groups: Sequence[FileGroup]) -> list[FileGroup]:
+    """The groups with their numbers of rows, by the metadata."""
+    count = file_of_task(), of_file("recordCount")
+    return [replace(group, rows=total(group.handle.fileScanTasks(), *count)) for group in groups]
 
 
 def commit(
@@ -130,14 +140,17 @@ def commit(
         new.addAll(one.group.handle.addedFiles())
         void.addAll(one.group.handle.danglingDVs())
     started_on = planned.iceberg.snapshot(planned.snapshot_id)
+    with_deletes = _has_deletes(planned.iceberg, planned.snapshot_id)
     what = FileReplacement(
         batch,
         planned.snapshot_id,
         old,
         new,
-        partial(_check_same_rows, has_deletes=_has_deletes(planned.iceberg, planned.snapshot_id)),
+        partial(_check_same_rows, has_deletes=with_deletes),
         void_deletes=void,
-        sequence_number=started_on.sequenceNumber(),
+        # Merged files are no newer than their rows, so that they stay older than what was written since. But they must
+        # be newer than the deletes that were applied to them.
+        sequence_number=started_on.sequenceNumber() if with_deletes else _newest(old),
         keeps_rows=True,
         in_parallel=int(started_on.allManifests(iceberg.io()).size()) > _FEW_MANIFESTS,
     )
@@ -149,6 +162,36 @@ def _check_same_rows(snapshot: Any, has_deletes: bool) -> None:
     added, removed = (int(snapshot.summary().get(f"{kind}-records") or 0) for kind in ("added", "deleted"))
     if added != removed and not has_deletes:
         raise InternalError(f"merging {removed} rows gave {added}; nothing was changed")
+
+
+def in_written_order(group: FileGroup) -> FileGroup:
+    """The group with its oldest files first, so that merging keeps the order in which rows were written."""
+    whole = group.handle
+    ordered = iceberg_class("actions.RewriteFileGroup")(
+        whole.info(),
+        _oldest_first(whole.fileScanTasks()),
+        whole.outputSpecId(),
+        whole.maxOutputFileSize(),
+        whole.inputSplitSize(),
+        group.expected_files,
+    )
+    return replace(group, handle=ordered)
+
+
+def _oldest_first(tasks: Any) -> Any:
+    """A Java list of the same tasks, in the order in which their files were written."""
+    ordered, comparator = java_class("java.util.ArrayList")(tasks), java_class("java.util.Comparator")
+    path = function(then(file_of_task(), of_file("location")))
+    age = function(then(file_of_task(), of_file("dataSequenceNumber")), "ToLongFunction")
+    for order in (comparator.comparing(path), comparator.comparingLong(age)):  # the second keeps the first in ties
+        java_class("java.util.Collections").sort(ordered, order)
+    return ordered
+
+
+def _newest(files: Any) -> int:
+    """The greatest sequence number of a Java set of files."""
+    numbers = java_class("java.util.ArrayList")(files).stream()
+    return int(numbers.mapToLong(function(of_file("dataSequenceNumber"), "ToLongFunction")).max().getAsLong())
 
 
 def rewrite_manifests(session: SparkSession, table: str, batch: str, tag: str) -> int:

@@ -12,11 +12,12 @@ from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.translate import EXPIRED, translated
 from service.errors import FirnError, InvalidFilter, InvalidQuery, SnapshotNotFound
-from service.model.names import CATALOG
+from service.model.names import CATALOG, PLACE_COLUMNS
 
 _LOCAL_IO = f"{ICEBERG}.hadoop.HadoopFileIO"
 # In increasing order of precedence.
 _HADOOP = ("spark.hadoop.", f"spark.sql.catalog.{CATALOG}.hadoop.")
+_PLACES = tuple(zip(("_file", "_pos"), PLACE_COLUMNS, strict=True))
 # Tables and snapshots that a session keeps.
 _KEPT = 16
 # A table in Spark SQL, and its snapshot; without a snapshot, the table's newest state.
@@ -39,6 +40,8 @@ class _SessionTables:
     """Iceberg's operations of each table, the least recently used first."""
     pins: dict[Place, PinnedTable] = field(default_factory=dict)
     """The least recently used first."""
+    placed: set[str] = field(default_factory=set)
+    """The pinned views that have one with the places of their rows, too."""
     views: int = 0
     has_fast_files: bool = False
 
@@ -98,6 +101,21 @@ def pinned_reads(session: SparkSession, places: Iterable[Place]) -> Iterator[Map
         raise
 
 
+def with_places(table: str) -> str:
+    """The rows of a table in SQL, each with its place."""
+    return f"(SELECT *, {', '.join(f'{column} AS {name}' for column, name in _PLACES)} FROM {table})"
+
+
+def placed_view(session: SparkSession, pinned: PinnedTable) -> str:
+    """A view of the same rows, each with its place."""
+    view, known = f"{pinned.view}_placed", _known(session)
+    if view not in known.placed:
+        columns = (pinned.frame.metadataColumn(column).alias(name) for column, name in _PLACES)
+        pinned.frame.select("*", *columns).createOrReplaceTempView(view)
+        known.placed.add(view)
+    return view
+
+
 def _known(session: SparkSession) -> _SessionTables:
     found: _SessionTables = session.__dict__.setdefault("_firn_tables", _SessionTables())
     return found
@@ -132,6 +150,10 @@ def _unpin(session: SparkSession, place: Place) -> None:
     pinned = _known(session).pins.pop(place, None)
     if pinned is not None:
         session.catalog.dropTempView(pinned.view)
+        name = f"{pinned.view}_placed"
+        if name in _known(session).placed:
+            session.catalog.dropTempView(name)
+            _known(session).placed.discard(name)
 
 
 def _operations(session: SparkSession, table: str) -> Any:

@@ -16,6 +16,7 @@ from service.engine.session.java import java_class
 from service.engine.session.rows import frame
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql.derived import fill
+from service.engine.sql.failing import naming_new_rows
 from service.model.schema.derived import DerivedColumn
 
 _PYTHON = "org.apache.spark.sql.api.python.PythonSQLUtils"
@@ -39,7 +40,8 @@ def append(
     Raises TableChanged if the table was replaced, or if its schema or the ranges that split it changed.
     """
     iceberg = CommitTarget(session, table, uuid, schema_id).load()
-    staged = stage_rows(iceberg, fill(_frame(session, rows), derived))
+    with naming_new_rows(session, rows, derived):
+        staged = stage_rows(iceberg, fill(_frame(session, rows), derived))
     target = CommitTarget(session, table, uuid, schema_id, staged.ranges)
     return swap(target, iceberg, append_files(iceberg, staged.files, batch), lambda _: gate(), staged.discard)
 

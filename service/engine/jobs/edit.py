@@ -5,7 +5,7 @@ whether the edit may be made.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,8 +24,15 @@ from service.engine.session.scans import read, scans
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import edit_sql as sql
 from service.engine.sql.derived import fill
-from service.engine.sql.failing import ComputedColumn, naming_failures
-from service.engine.sql.sql import at_snapshot
+from service.engine.sql.failing import (
+    ComputedColumn,
+    computed_columns,
+    conditions,
+    identifying,
+    naming_failures,
+    naming_new_rows,
+)
+from service.engine.sql.sql import at_snapshot, named
 from service.errors import CommitConflict
 from service.model.edits import RECORD_NUMBER, ByFilter, ByKey, Duplicates, Edit
 from service.model.expressions import Expression
@@ -53,6 +60,8 @@ class EditBase:
     """Whether some of those rows are deleted by delete files."""
     only: frozenset[str] | None = None
     """The files to search, if Spark could not choose them."""
+    by_age: Sequence[str] = ()
+    """The data files in the order in which they were written."""
 
     @property
     def is_empty(self) -> bool:
@@ -64,7 +73,8 @@ class EditBase:
         return sum(self.rows.get(path, 0) for path in paths)
 
     def bytes_of(self, paths: Iterable[str]) -> int:
-        return sum(self.bytes[path] for path in paths)
+        """How large some files are, by the metadata."""
+        return sum(self.bytes.get(path, 0) for path in paths)
 
     def whole(self, hits: Mapping[str, int]) -> set[str]:
         """The files of which all rows are deleted, so that they need not be read."""
@@ -118,8 +128,9 @@ def preview(session: SparkSession, base: EditBase, edit: Edit, limit: int) -> tu
     Every new value is computed, so that errors show before the commit.
     """
     with find(session, base, edit, digest=True, values=True) as found:
-        if found.rows.new is not None and edit.derived:
-            with sql.viewed({sql.NEW: _filled(session, edit, found.rows.new)}):
+        new = found.rows.new
+        if new is not None and edit.derived:
+            with naming_new_rows(session, new, edit.derived), sql.viewed({sql.NEW: _filled(session, edit, new)}):
                 sql.new_computed(edit).on(session).collect()
         return found.rows, _samples(found, limit)
 
@@ -132,37 +143,46 @@ def find(
 
     `digest` adds a digest of the rows, and `values` also computes every new value.
     """
-    from pyspark import StorageLevel
-
-    which, schema, want = edit.which, edit.schema, sql.FindOptions(digest, values)
+    want = sql.FindOptions(digest, values)
     source = at_snapshot(base.name, base.snapshot_id if base.id_shows_current_columns else None)
     with ExitStack() as stack:
         if base.snapshot_id is not None and base.only:
             files = SnapshotFiles(base.snapshot_id, base.only)
             source = stack.enter_context(readable_files(current(session, base.name), files))
-        if isinstance(which, ByKey):
-            stack.enter_context(sql.viewed({sql.RECORDS: frame(session, which.records)}))
-            rows = _matched(session, base, edit, which, source, want)
-        elif base.is_empty:
-            rows = FoundRows({}, 0, new=edit.added, digest="0:0")
-        elif isinstance(which, Duplicates):
-            outputs = sql.places_outputs(schema, want.digest)
-            places = sql.repeats(which, schema, source, outputs).on(session).persist(StorageLevel.DISK_ONLY)
-            stack.callback(places.unpersist)
-            stack.enter_context(sql.viewed({sql.PLACES: places}))
-            rows = _by_file(base, sql.places_by_file(want.digest).on(session), places, None)
-        elif which.predicate == EVERY_ROW and not base.has_deletes and not want.digest and which.assignments is None:
-            rows = FoundRows(base.rows, sum(base.rows.values()), new=edit.added)
-        else:
-            counted = sql.hits_by_file(edit, which, source, want).on(session)
-            with _naming_failures(session, edit, source):
-                rows = _by_file(base, counted, counted, edit.added)
+        with _naming_failures(session, edit, source):
+            rows = _with_new_outside(session, edit, _found(session, base, edit, source, want, stack))
         if not base.id_shows_current_columns and base.snapshot_id is not None:
             # What was read is the table's newest state, so it must be the state that the edit is based on.
             head = current(session, base.name).currentSnapshot()
             if head is None or int(head.snapshotId()) != base.snapshot_id:
                 raise CommitConflict("another writer changed the table in the meantime; try again")
-        yield FoundEdit(session, base, edit, _with_new_outside(session, edit, rows), source)
+        yield FoundEdit(session, base, edit, rows, source)
+
+
+def _found(
+    session: SparkSession, base: EditBase, edit: Edit, source: str, want: sql.FindOptions, stack: ExitStack
+) -> FoundRows:
+    """The rows that an edit affects. `stack` keeps what the rest of the edit needs."""
+    from pyspark import StorageLevel
+
+    which, schema = edit.which, edit.schema
+    if isinstance(which, ByKey):
+        stack.enter_context(sql.viewed({sql.RECORDS: frame(session, which.records)}))
+        return _matched(session, base, edit, which, source, want)
+    if base.is_empty:
+        return FoundRows({}, 0, new=edit.added, digest="0:0")
+    if isinstance(which, Duplicates):
+        outputs = sql.places_outputs(schema, want.digest)
+        ages = pa.table({"file": base.by_age, "age": range(len(base.by_age))})
+        stack.enter_context(sql.viewed({sql.AGES: frame(session, ages)}))
+        places = sql.repeats(which, schema, source, outputs).on(session).persist(StorageLevel.DISK_ONLY)
+        stack.callback(places.unpersist)
+        stack.enter_context(sql.viewed({sql.PLACES: places}))
+        return _by_file(base, sql.places_by_file(want.digest).on(session), places, None)
+    if which.predicate == EVERY_ROW and not base.has_deletes and not want.digest and which.assignments is None:
+        return FoundRows(base.rows, sum(base.rows.values()), new=edit.added)
+    counted = sql.hits_by_file(edit, which, source, want).on(session)
+    return _by_file(base, counted, counted, edit.added)
 
 
 def publish(found: FoundEdit, batch: str, counts: Mapping[str, int], gate: Gate, tag: Tag | None = None) -> int:
@@ -202,17 +222,34 @@ def publish(found: FoundEdit, batch: str, counts: Mapping[str, int], gate: Gate,
     return replace_files(target, iceberg, what, gate, staged.discard)
 
 
-def _naming_failures(session: SparkSession, edit: Edit, source: str) -> AbstractContextManager[None]:
-    """If an expression of an UPDATE fails in the block, its error names the column and a row."""
-    which = edit.which
-    if not isinstance(which, ByFilter):
-        return nullcontext()
-    computed = [
-        ComputedColumn(one.column, one.type, one.value)
-        for one in which.assignments or ()
-        if isinstance(one.value, Expression)
-    ]
-    return naming_failures(session, computed, edit.schema, lambda: nullcontext(source), which.predicate)
+@contextmanager
+def _naming_failures(session: SparkSession, edit: Edit, source: str) -> Iterator[None]:
+    """If an expression fails in the block, its error names the column, or the place in the filter, and a row."""
+    which, shown = edit.which, identifying(edit.schema)
+
+    def old() -> AbstractContextManager[str]:
+        return nullcontext(source)
+
+    @contextmanager
+    def changed() -> Iterator[str]:
+        assert not isinstance(which, Duplicates)
+        views = {sql.RECORDS: frame(session, which.records)} if isinstance(which, ByKey) else {}
+        with sql.viewed(views), named(sql.with_set_values(edit, which, source).on(session)) as name:
+            yield name
+
+    with ExitStack() as stack:
+        stack.enter_context(naming_failures(session, conditions(edit.within), shown, old))
+        if isinstance(which, ByFilter) and which.assignments is not None:
+            given = ((a.column, a.type, a.value) for a in which.assignments)
+            assigned = [ComputedColumn(name, kind, v) for name, kind, v in given if isinstance(v, Expression)]
+            stack.enter_context(naming_failures(session, assigned, shown, old, which.predicate))
+        if edit.derived and not isinstance(which, Duplicates):
+            again = computed_columns(sql.recomputed_columns(edit, which), only_null=False)
+            stack.enter_context(naming_failures(session, again, shown, changed))
+            new = which.records if isinstance(which, ByKey) else edit.added
+            if new is not None:
+                stack.enter_context(naming_new_rows(session, new, edit.derived))
+        yield
 
 
 def _by_file(base: EditBase, counted: DataFrame, reading: DataFrame, added: pa.Table | None) -> FoundRows:

@@ -17,7 +17,7 @@ from service.engine.session.tags import jobs_of, tagged
 from service.engine.sql import checksum
 from service.engine.sql.checksum import Checksum
 from service.engine.sql.derived import computed
-from service.engine.sql.failing import ComputedColumn, naming_failures
+from service.engine.sql.failing import computed_columns, identifying, naming_failures
 from service.engine.sql.sql import Parameters, identifier, named, over
 from service.engine.sql.transforms import KEY, keys
 from service.model.schema.derived import DerivedColumn, add_derived
@@ -86,10 +86,10 @@ def _write(session: SparkSession, goal: RepartitionTarget, rows: DataFrame, size
     if recipe.compression is not None:
         options["compression-codec"] = recipe.compression
     arranged = _arranged(session, rows, size, recipe, goal)
-    derived = [ComputedColumn(one.column, one.type, one.expression) for one in recipe.derived if one.type is not None]
+    derived = computed_columns(recipe.derived, is_stored=False, only_null=False)
     with (
         spark_setting(session, _SKEW, str(_SKEW_BYTES)),
-        naming_failures(session, derived, recipe.source, lambda: named(rows)),
+        naming_failures(session, derived, identifying(recipe.source), lambda: named(rows)),
     ):
         return write_files(goal.table, arranged, options)
 

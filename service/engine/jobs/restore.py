@@ -5,7 +5,8 @@ expires old snapshots may delete a file with the snapshot that removed it, even 
 written to new files, which also makes the old delete files unnecessary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from service.engine.iceberg.staging import StagedFiles, readable, readable_files
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
 from service.engine.iceberg.tables import as_if, current
 from service.engine.session.java import each, iceberg_class
-from service.engine.session.spark_types import SparkSession
+from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql.derived import fill
 from service.engine.sql.past import under
 from service.engine.sql.sql import identifier
@@ -136,17 +137,36 @@ def _check_rows(session: SparkSession, iceberg: Any, difference: RestoreDifferen
 
 def _written(session: SparkSession, iceberg: Any, job: RestoreJob) -> StagedFiles:
     """Write the rows that only the backup has, with the table's current columns and partitioning."""
-    difference = job.difference
-    if not difference.back:
+    if not job.difference.back:
         return StagedFiles(iceberg.io(), ())
+    with _rows_back(session, iceberg, job.schema_id, job.difference, job.late) as rows:
+        return stage_rows(iceberg, rows, _OPTIONS)
+
+
+def count_writers(
+    session: SparkSession, table: str, schema_id: int, difference: RestoreDifference, late: tuple[DerivedColumn, ...]
+) -> int:
+    """How many tasks would write the rows that only the backup has, if the table is not partitioned. Runs no job."""
+    with _rows_back(session, current(session, table), schema_id, difference, late) as rows:
+        return int(rows._jdf.queryExecution().toRdd().getNumPartitions())
+
+
+@contextmanager
+def _rows_back(
+    session: SparkSession,
+    iceberg: Any,
+    schema_id: int,
+    difference: RestoreDifference,
+    late: tuple[DerivedColumn, ...],
+) -> Iterator[DataFrame]:
+    """The rows that only the backup has, with the table's current columns."""
     files = SnapshotFiles(difference.backup_id, difference.back)
-    with readable_files(under(iceberg, job.schema_id), files) as source:
+    with readable_files(under(iceberg, schema_id), files) as source:
         names = [str(column.name()) for column in each(iceberg.schema().columns())]
         kept = [
             identifier(name) for name in names if name in INGEST_COLUMNS or not name.startswith(RESERVED_COLUMN_PREFIX)
         ]
-        rows = session.sql(f"SELECT {', '.join(kept)} FROM {source}")
-        return stage_rows(iceberg, fill(rows, job.late), _OPTIONS)
+        yield fill(session.sql(f"SELECT {', '.join(kept)} FROM {source}"), late)
 
 
 def _void(iceberg: Any, snapshot_id: int, gone: frozenset[str]) -> Any:

@@ -1,13 +1,16 @@
 """The job that rewrites a group of files into fewer files, without committing them."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
-from service.engine.iceberg.compaction import FileGroup, PlannedGroups, RewriteOptions, RewrittenGroup
+from service.engine.iceberg.compaction import FileGroup, PlannedGroups, RewriteOptions, RewrittenGroup, in_written_order
 from service.engine.iceberg.staging import readable, write_files
 from service.engine.iceberg.tables import writing_to
 from service.engine.jobs.arrow_merge import can_join, joined_files, merged
-from service.engine.session.java import ICEBERG, construct_hidden, each, iceberg_class, java_class
+from service.engine.session.java import ICEBERG, construct_hidden, each, iceberg_class, java_class, lines, method
 from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.tags import tagged
@@ -16,6 +19,8 @@ from service.engine.session.tags import tagged
 OPEN_COST = 64 * 1024
 # The smallest part of a file to be joined: each part has a row group of its own.
 _PART_BYTES = 2 << 20
+# Larger than all files that one task reads.
+_WHOLE = 1 << 50
 
 
 def rewrite(
@@ -23,6 +28,8 @@ def rewrite(
 ) -> RewrittenGroup:
     """Write a group's rows into new files below the folder, without committing them. The Spark jobs have the tag."""
     table = writing_to(planned.iceberg, planned.iceberg.operations().current(), folder)
+    if how.strategy == "binpack":
+        group = in_written_order(group)
     with tagged(session, tag):
         write = _packed if how.strategy == "binpack" else _sorted
         files = write(session, table, group, how)
@@ -31,7 +38,7 @@ def rewrite(
 
 
 def _packed(session: SparkSession, table: Any, group: FileGroup, how: RewriteOptions) -> Any:
-    """The new files of a group, with its rows in their old order."""
+    """The new files of a group, with its rows in their old order, those of the oldest files first."""
     own = group.handle
     local, one_spec = can_join(session, str(table.location())), _of_one_spec(table, own)
     if local and one_spec and (files := merged(session, table, group, how)) is not None:
@@ -45,8 +52,8 @@ def _packed(session: SparkSession, table: Any, group: FileGroup, how: RewriteOpt
     }
     if how.compression is not None:
         options["compression-codec"] = how.compression
-    with readable(table, own.fileScanTasks()) as source:
-        files = write_files(table, _rows(session, source, group, shape), options)
+    with _reading(session, table, group, shape.readers) as rows:
+        files = write_files(table, _for_writers(rows, shape), options)
     if not (shape.join and one_spec):
         return files
     # The files' names begin with the numbers of the tasks that wrote them.
@@ -92,11 +99,51 @@ def _shape(session: SparkSession, group: FileGroup, local: bool) -> _Shape:
     return _Shape(2 * cores, outputs) if group.files >= cores else _Shape(outputs, outputs)
 
 
-def _rows(session: SparkSession, source: str, group: FileGroup, shape: _Shape) -> DataFrame:
+@dataclass(frozen=True)
+class Share:
+    """Consecutive files that a task reads. If it is one large file, several tasks read parts of it."""
+
+    start: int
+    end: int
+    parts: int = 1
+
+
+def shares(sizes: Sequence[int], readers: int) -> Iterator[Share]:
+    """Divide files of these sizes, in order, among about equally busy readers."""
+    each_reads = sum(sizes) / readers
+    start = done = 0
+    for i, size in enumerate(sizes):
+        reader, done = int(done / each_reads), done + size
+        begun = min(int(done / each_reads), readers) - reader
+        if begun > 1 and start < i:
+            yield Share(start, i)
+            start, begun = i, begun - 1
+        if begun or i == len(sizes) - 1:
+            yield Share(start, i + 1, max(1, begun) if start == i else 1)
+            start = i + 1
+
+
+@contextmanager
+def _reading(session: SparkSession, table: Any, group: FileGroup, readers: int) -> Iterator[DataFrame]:
+    """The rows of a group, read by about this number of tasks, in the order of the group's files.
+
+    Spark would give a task whichever files fit together. So each share of the files is a relation of its own.
+    """
+    tasks = group.handle.fileScanTasks()
+    sizes = [int(text) for text in lines(tasks, method(f"{ICEBERG}.ContentScanTask", "length"))]
+    with ExitStack() as stack:
+        found: list[DataFrame] = []
+        for share in shares([size + OPEN_COST for size in sizes], readers):
+            split = _WHOLE if share.parts == 1 else -(-sizes[share.start] // share.parts) + 1
+            source = stack.enter_context(readable(table, tasks.subList(share.start, share.end)))
+            options = {"split-size": str(split), "file-open-cost": str(OPEN_COST)}
+            found.append(session.read.options(**options).table(source))
+        yield reduce(lambda rows, more: rows.unionAll(more), found)
+
+
+def _for_writers(rows: DataFrame, shape: _Shape) -> DataFrame:
     from pyspark.sql.functions import lit, spark_partition_id
 
-    split = -(-(group.bytes + group.files * OPEN_COST) // shape.readers) + 1
-    rows = session.read.option("split-size", str(split)).option("file-open-cost", str(OPEN_COST)).table(source)
     if shape.writers == shape.readers:
         return rows
     if shape.writers == 1:

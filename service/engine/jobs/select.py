@@ -1,17 +1,24 @@
 """Runs a query as Spark SQL: its rows, whether there are more, and what was read for them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
-from service.engine.iceberg.tables import PinnedTable, Place, pinned_reads
+from service.engine.iceberg.scan_tasks import SnapshotFiles
+from service.engine.iceberg.staging import readable_files
+from service.engine.iceberg.tables import PinnedTable, Place, current, pinned_reads, placed_view, with_places
 from service.engine.session.java import java_class
 from service.engine.session.rows import collect, json_rows
 from service.engine.session.scans import Scan, read, scans
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import sql
+from service.engine.sql.failing import conditions, identifying, naming_failures
+from service.engine.sql.past import under
 from service.engine.sql.sql import Parameters, identifier, reference
-from service.model.filters.predicates import And, Compare, In, Predicate
+from service.model import cursor
+from service.model.filters.predicates import EVERY_ROW, And, Compare, In, Predicate
+from service.model.names import PLACE_COLUMNS
 from service.model.query.model import (
     Computed,
     Grouping,
@@ -21,6 +28,7 @@ from service.model.query.model import (
     aggregate_column,
     group_column,
 )
+from service.model.query.order import FileRows, page_of_files, total_order
 from service.model.schema.columns import Column
 from service.model.schema.types import Primitive, has_uuid
 
@@ -39,14 +47,92 @@ class Selected:
     scanned_bytes: int = 0
     plan: str | None = None
     scans: tuple[Scan, ...] = ()
+    in_total_order: bool = False
+    """Whether each row has one place in the result, so that another run can continue after the last row."""
 
 
-def select(session: SparkSession, query: Query, explain: bool, measured: bool = False) -> Selected:
-    """Run the query, or explain it. With `measured`, its scans report how long planning took."""
-    with pinned_reads(session, [(source.spark_name, source.snapshot_id) for source in query.sources]) as pinned:
-        df = framed(session, query, pinned)
-        names = [output.name for output in query.outputs]
-        return explained(df) if explain else selected(df, names, query.limit, measured)
+def select(
+    session: SparkSession,
+    query: Query,
+    explain: bool,
+    measured: bool = False,
+    again: bool = False,
+    files: Callable[[], FileRows | None] = lambda: None,
+) -> Selected:
+    """Run the query, or explain it, in a total order if it can be given one and has more rows than one page.
+
+    With `measured`, its scans report how long planning took. With `again`, this page is not the first.
+    `files` lists the files of the snapshot for a plain query.
+    """
+    ordered = total_order(query)
+    measurements: tuple[Scan, ...] = ()
+    if again and ordered is None:
+        raise cursor.refused()
+    # What needs no order is read in none, which takes less time, as long as all of it fits on one page.
+    unordered = not query.sorts and not query.distinct and not query.grouping and not again
+    places = [(source.spark_name, source.snapshot_id) for source in query.sources]
+    with pinned_reads(session, places) as pinned, _naming_failures(session, query, pinned):
+        if explain or ordered is None or unordered:
+            df = framed(session, query, pinned)
+            found = explained(df) if explain else selected(df, names_of(query), query.limit, measured)
+            if explain or ordered is None or not found.has_more:
+                return found
+            measurements = found.scans
+        listed = files() if query.is_plain else None
+        if listed is not None:
+            return replace(_page_of_files(session, ordered, listed, pinned), scans=measurements)
+        found = selected(framed(session, ordered, pinned), names_of(query), query.limit, measured)
+        return replace(found, in_total_order=True)
+
+
+def _naming_failures(
+    session: SparkSession, query: Query, pinned: Mapping[Place, PinnedTable]
+) -> AbstractContextManager[None]:
+    """If a condition that is an expression fails in the block, its error says which one, and for which row if the query
+    reads one table."""
+    found = conditions(query.where)
+    grouped = conditions(query.grouping.having) if query.grouping else []
+    if query.joins or grouped:
+        return naming_failures(session, [*found, *grouped], (), None)
+    source = _source(query, query.source, {place: identifier(one.view) for place, one in pinned.items()})
+    return naming_failures(session, found, identifying(query.source.schema), lambda: nullcontext(source))
+
+
+def _page_of_files(
+    session: SparkSession, query: Query, files: FileRows, pinned: Mapping[Place, PinnedTable]
+) -> Selected:
+    """A page of the rows of one table by file and position: only the files that hold the page are read whole."""
+    source = query.source
+    place = (source.spark_name, source.snapshot_id)
+    rows = files.rows if query.where == EVERY_ROW else None
+    if rows is None:
+        rows = _rows_by_file(session, query, placed_view(session, pinned[place]))
+    window = page_of_files(rows, query.offset, query.limit)
+    if not window.paths:
+        return Selected([], in_total_order=True)
+    iceberg = under(current(session, source.spark_name), files.schema_id)
+    chosen = SnapshotFiles(source.snapshot_id or 0, frozenset(window.paths))
+    with readable_files(iceberg, chosen) as staged:
+        parameters = Parameters()
+        text = statement(replace(query, offset=window.skipped), parameters, {place: with_places(staged)})
+        found = selected(sql.run(session, text, parameters.values), names_of(query), query.limit, measured=False)
+    size = sum(files.bytes[path] for path in window.paths)
+    return Selected(found.rows, found.has_more, len(window.paths), size, in_total_order=True)
+
+
+def _rows_by_file(session: SparkSession, query: Query, view: str) -> dict[str, int]:
+    """How many rows of each file match the query."""
+    parameters, (file, _) = Parameters(), PLACE_COLUMNS
+    where = sql.where(_selection(query.where), parameters)
+    text = (
+        f"SELECT {file}, count(*) FROM {identifier(view)} AS {identifier(query.source.alias)} WHERE {where} GROUP BY 1"
+    )
+    counted = collect(sql.run(session, text, parameters.values))
+    return dict(zip(counted.column(0).to_pylist(), counted.column(1).to_pylist(), strict=True))
+
+
+def names_of(query: Query) -> list[str]:
+    return [output.name for output in query.outputs]
 
 
 def framed(
@@ -54,7 +140,11 @@ def framed(
 ) -> DataFrame:
     """The query as a frame, without its limit and offset if it is not `paged`."""
     parameters = Parameters()
-    text = statement(query, parameters, pinned or {}, paged=paged)
+    views = {
+        place: identifier(placed_view(session, one) if query.placed else one.view)
+        for place, one in (pinned or {}).items()
+    }
+    text = statement(query, parameters, views, paged=paged)
     aggregate_from_metadata(session, allowed=not any(has_uuid(source.schema) for source in query.sources))
     return sql.run(session, text, parameters.values)
 
@@ -76,15 +166,15 @@ def explained(df: DataFrame) -> Selected:
     return Selected([], plan=df._jdf.queryExecution().explainString(formatted))
 
 
-def statement(query: Query, parameters: Parameters, pinned: Mapping[Place, PinnedTable], *, paged: bool = True) -> str:
+def statement(query: Query, parameters: Parameters, views: Mapping[Place, str], *, paged: bool = True) -> str:
     """The query's text. Its outputs are called c0, c1, …, so that no name from the request has a meaning for Spark."""
-    source = _source(query.source, pinned)
+    source = _source(query, query.source, views)
     for join in query.joins:
         conditions = (
             f"{reference(c.left, parameters)} {sql.COMPARE[c.operator]} {reference(c.right, parameters)}"
             for c in join.on
         )
-        source += f" {join.kind.upper()} JOIN {_source(join.source, pinned)} ON {' AND '.join(conditions)}"
+        source += f" {join.kind.upper()} JOIN {_source(query, join.source, views)} ON {' AND '.join(conditions)}"
     condition = _selection(query.where)
     if query.grouping:
         source, condition = _grouped(query, query.grouping, source, parameters), query.grouping.having
@@ -111,11 +201,13 @@ def _selection(where: Predicate) -> Predicate:
     return where
 
 
-def _source(source: TableSource, pinned: Mapping[Place, PinnedTable]) -> str:
-    found = pinned.get((source.spark_name, source.snapshot_id))
-    if found is not None:
-        return f"{identifier(found.view)} AS {identifier(source.alias)}"
-    return f"{sql.at_snapshot(source.spark_name, source.snapshot_id)} AS {identifier(source.alias)}"
+def _source(query: Query, source: TableSource, views: Mapping[Place, str]) -> str:
+    """A source in SQL; `views` are names, or parenthesised queries."""
+    text = views.get((source.spark_name, source.snapshot_id))
+    if text is None:
+        table = sql.at_snapshot(source.spark_name, source.snapshot_id)
+        text = with_places(table) if query.placed else table
+    return f"{text} AS {identifier(source.alias)}"
 
 
 def _grouped(query: Query, grouping: Grouping, source: str, parameters: Parameters) -> str:

@@ -6,7 +6,7 @@ occupies no session and no core, only the disk space of a few partitions.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.translate import is_lost, is_odd, translated
 from service.engine.sql import tenant_sql
+from service.engine.sql.failing import ComputedColumn, conditions, naming_failures
 from service.engine.sql.tenant_sql import UntrustedSelect
 from service.engine.sql.window import Window, windowed
 from service.errors import EngineUnavailable, FirnError
@@ -32,7 +33,10 @@ def select(
     session: SparkSession, query: Query, window: Window, rows: int, tag: str, measured: bool = False
 ) -> "ArrowBatches":
     """A query's rows, in batches of at most `rows`; `window` applies instead of the query's limit and offset."""
-    return _open(framed(session, query, paged=False), [o.name for o in query.outputs], window, rows, tag, measured)
+    names = [output.name for output in query.outputs]
+    found = _open(framed(session, query, paged=False), names, window, rows, tag, measured)
+    found.conditions = [*conditions(query.where), *(conditions(query.grouping.having) if query.grouping else ())]
+    return found
 
 
 def select_sql(
@@ -73,6 +77,9 @@ class ArrowBatches:
     ) -> None:
         self.schema = schema
         self.scans = scans
+        self.conditions: Sequence[ComputedColumn] = ()
+        """Those of the query that are expressions. If only one can fail, its error names it."""
+        self._session = session
         self._context: Any = session._jsparkSession.sparkContext()
         self._rdd = rdd.persist(java_class("org.apache.spark.storage.StorageLevel").DISK_ONLY())
         self._window = window
@@ -81,7 +88,7 @@ class ArrowBatches:
         self._started = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        with _translating():
+        with naming_failures(self._session, self.conditions, (), None), _translating():
             partitions, ahead = self._rdd.getNumPartitions(), max(2, int(self._context.defaultParallelism()))
             skip, left = self._window.offset, self._window.limit
             for place in range(partitions):

@@ -161,6 +161,13 @@ class FoundUndo:
         lacking = nulls_in(self._session, self._removed, of.required) if removed and of.required else {}
         self.figures = UndoFigures(added, sum(files.values()), removed, files, touched, met, lacking)
 
+    @property
+    def rows_to_write(self) -> int:
+        """How many rows `publish` writes, by the metadata."""
+        found, base = self.figures, self._of.base
+        rewritten = found.files.keys() - base.whole(found.files)
+        return base.rows_in(rewritten) - sum(found.files[path] for path in rewritten) + found.restored
+
     def samples(self, limit: int) -> list[RowSample]:
         found = self.figures
         removed: list[Any] = []

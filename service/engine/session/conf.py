@@ -94,7 +94,12 @@ def _master(settings: Settings) -> dict[str, str]:
         return {"spark.master": settings.spark.master}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     slots = 2 * cores + settings.spark.sessions
-    return {"spark.master": f"local[{slots}]", "spark.default.parallelism": str(cores)}
+    return {
+        "spark.master": f"local[{slots}]",
+        "spark.default.parallelism": str(cores),
+        # How often running tasks report how many rows they have written, for the progress of jobs.
+        "spark.executor.heartbeatInterval": "2s",
+    }
 
 
 def _catalog(settings: Settings) -> dict[str, str]:

@@ -18,7 +18,7 @@ from service.engine.session.java import java_class
 from service.engine.session.spark_types import SparkSession
 
 log = logging.getLogger("firn.engine")
-_LOW, _NORMAL = 1, 5
+_LOW, _NORMAL, _HIGHEST = 1, 5, 10
 # Low enough to give way to changes, high enough not to starve beside other programs.
 NICE = 15
 _POLICY = "-XX:ThreadPriorityPolicy=1"
@@ -37,7 +37,10 @@ def java_options(master: str) -> tuple[str, ...]:
     """The options for a JVM that runs tasks to set priorities; none if this process may not raise them again."""
     if not (master.startswith("local") and _can_raise()):
         return ()
-    return (_POLICY, f"-XX:JavaPriority{_LOW}_To_OSPriority={NICE}")
+    # By itself this policy would also raise others: the threads of the compiler and the garbage collector would take
+    # the cores from those that serve requests.
+    others = (f"-XX:JavaPriority{priority}_To_OSPriority=0" for priority in range(_LOW + 1, _HIGHEST + 1))
+    return (_POLICY, f"-XX:JavaPriority{_LOW}_To_OSPriority={NICE}", *others)
 
 
 def are_set(conf: Mapping[str, str]) -> bool:

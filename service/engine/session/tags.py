@@ -2,8 +2,11 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from py4j.protocol import Py4JJavaError
+
+from service.engine.session.priorities import stages_of
 from service.engine.session.spark_types import SparkSession
 
 _SETTLE_S = 30.0
@@ -12,16 +15,36 @@ _POOL = "maintenance"
 
 
 @contextmanager
-def tagged(session: SparkSession, tag: str) -> Iterator[None]:
-    """Tag the jobs of the block, and give those of requests precedence over them."""
+def marked(session: SparkSession, tag: str) -> Iterator[None]:
+    """Tag the jobs of the block."""
     context = session.sparkContext
     context.addJobTag(tag)
-    context.setLocalProperty("spark.scheduler.pool", _POOL)
     try:
         yield
     finally:
         context.removeJobTag(tag)
-        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # unsets it
+
+
+@contextmanager
+def tagged(session: SparkSession, tag: str) -> Iterator[None]:
+    """Tag the jobs of the block, and give those of requests precedence over them."""
+    context = session.sparkContext
+    with marked(session, tag):
+        context.setLocalProperty("spark.scheduler.pool", _POOL)
+        try:
+            yield
+        finally:
+            context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # unsets it
+
+
+def rows_written(session: SparkSession, tag: str) -> int:
+    """How many rows the jobs with this tag have written to files so far."""
+    store = session.sparkContext._jsc.sc().statusStore()
+    written = 0
+    for stage in stages_of(session.sparkContext, [tag]):
+        with suppress(Py4JJavaError):  # a stage that has not begun
+            written += int(store.lastStageAttempt(stage).outputRecords())
+    return written
 
 
 def jobs_of(session: SparkSession, tag: str) -> int:

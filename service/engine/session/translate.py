@@ -55,8 +55,10 @@ _BY_CLASS: dict[str, tuple[type[errors.FirnError], str]] = {
     ),
 }
 # Classes of SQLSTATE: data, cardinality, syntax and names, limits, and unsupported features.
-_DATA = "22"
+_DATA, _DIVISION = "22", "22012"
 _RAISED = "P0001"
+NOT_COMPUTED = "a value of a row cannot be computed"
+_DIVISOR = "nullif(divisor, 0)"
 _BAD_QUERY = ("0A", "21", "22", "2F", "42", "54")
 _STORAGE = (
     "java.io.IOException",
@@ -115,8 +117,12 @@ def translated(error: Exception) -> Exception:
 
 
 def _bad_query(state: str, message: str) -> errors.InvalidQuery:
-    what = "a value of a row cannot be computed" if state.startswith(_DATA) else "the query failed"
-    return errors.InvalidQuery(f"{what}: {_first_line(message)}")
+    what, problem = NOT_COMPUTED if state.startswith(_DATA) else "the query failed", _first_line(message)
+    if state != _DIVISION:
+        return errors.InvalidQuery(f"{what}: {problem}")
+    # Spark names a function of its own for each operator.
+    text = f"{what}: {problem.partition('.')[0]}; divide by {_DIVISOR} to get null instead"
+    return errors.InvalidQuery(text, suggestion=_DIVISOR)
 
 
 def _refused(message: str) -> errors.InvalidRequest:

@@ -14,13 +14,14 @@ from service.engine.sql.sql import Parameters, identifier, new_value, reference,
 from service.model.edits import RECORD_NUMBER, SENT_PREFIX, ByFilter, ByKey, Duplicates, Edit, MergeRule
 from service.model.filters.predicates import EVERY_ROW, And, Compare, In, Predicate
 from service.model.schema.columns import Column
+from service.model.schema.derived import DerivedColumn
 from service.model.schema.types import DecimalType, TableSchema
 
-# Views of the request's records, of new rows, and of the places of rows.
-RECORDS, NEW, PLACES = "_firn_records", "_firn_new", "_firn_places"
-# Aliases of the rows that an edit reads, of the records that are joined to them, and of places. No column has such a
-# name.
-T, S, P = "_firn_t", "_firn_s", "_firn_p"
+# Views of the request's records, of new rows, of the places of rows, and of the files' ages.
+RECORDS, NEW, PLACES, AGES = "_firn_records", "_firn_new", "_firn_places", "_firn_ages"
+# Aliases of the rows that an edit reads, of the records that are joined to them, of places, and of ages. No column has
+# such a name.
+T, S, P, A = "_firn_t", "_firn_s", "_firn_p", "_firn_a"
 _HIT, _MATCH = "_firn_hit", "_firn_match"
 # Up to this many keys are looked up one by one; of more, only the range from the least to the greatest.
 _LISTED = 500
@@ -85,12 +86,13 @@ def repeats(which: Duplicates, schema: TableSchema, source: str, outputs: str) -
         descending, nulls_first = by.descending != which.keep_last, by.nulls_first != which.keep_last
         direction = f"{'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"
         order.append(f"{reference(by.column, parameters)} {direction}")
-    # Of rows that sort equally, the same one stays whatever files they are in, so that a preview survives a compaction.
+    # Rows that sort equally go by when they were written.
     down = " DESC" if which.keep_last else ""
-    order += [f"{tie}{down}" for tie in (row_hash(schema.fields, T), "_file", "_pos")]
+    order += [f"{written}{down}" for written in (f"{A}.age", f"{T}._file", f"{T}._pos")]
     number = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(order)})"
     condition = where(which.within, parameters)
-    inner = f"SELECT *, _file, _pos, {number} AS _firn_n FROM {source} AS {T} WHERE {condition}"
+    rows = f"(SELECT *, _file, _pos FROM {source} WHERE {condition}) AS {T} LEFT JOIN {AGES} AS {A}"
+    inner = f"SELECT /*+ BROADCAST({A}) */ {T}.*, {number} AS _firn_n FROM {rows} ON {A}.file = {T}._file"
     return SqlStatement(f"SELECT {outputs} FROM ({inner}) AS {T} WHERE _firn_n > 1", parameters)
 
 
@@ -147,12 +149,29 @@ def shown(edit: Edit, source: str, limit: int) -> SqlStatement:
     parameters = Parameters()
     after = [f"{v} AS a{i}" for i, v in enumerate(_after(edit, which, parameters))]
     outputs = ", ".join([before, *after])
+    return SqlStatement(f"SELECT {outputs} {_affected(edit, which, source, parameters)} LIMIT {limit}", parameters)
+
+
+def with_set_values(edit: Edit, which: ByFilter | ByKey, source: str) -> SqlStatement:
+    """The rows that the edit changes, with the values that it sets; derived columns have their old values."""
+    parameters = Parameters()
+    values = {**_old_values(edit), **_set_values(which, parameters)}
+    outputs = ", ".join(f"{value} AS {identifier(name)}" for name, value in values.items())
+    return SqlStatement(f"SELECT {outputs} {_affected(edit, which, source, parameters)}", parameters)
+
+
+def recomputed_columns(edit: Edit, which: ByFilter | ByKey) -> list[DerivedColumn]:
+    """The derived columns that the edit computes again in rows that it changes."""
+    found = _recomputed(edit, which, _set_values(which, Parameters()), Parameters())
+    return [one for one in edit.derived if one.column in found]
+
+
+def _affected(edit: Edit, which: ByFilter | ByKey, source: str, parameters: Parameters) -> str:
+    """The end of a statement: the rows that the edit changes."""
     if isinstance(which, ByFilter):
-        tail = f"FROM {source} AS {T} WHERE {where(which.predicate, parameters)}"
-    else:
-        narrowed = _narrowed(which, schema, source, parameters)
-        tail = f"FROM {narrowed} JOIN {RECORDS} AS {S} ON {_same_key(which.how)} WHERE {_changed(which.how, schema)}"
-    return SqlStatement(f"SELECT {outputs} {tail} LIMIT {limit}", parameters)
+        return f"FROM {source} AS {T} WHERE {where(which.predicate, parameters)}"
+    narrowed = _narrowed(which, edit.schema, source, parameters)
+    return f"FROM {narrowed} JOIN {RECORDS} AS {S} ON {_same_key(which.how)} WHERE {_changed(which.how, edit.schema)}"
 
 
 # What files become

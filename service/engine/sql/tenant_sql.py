@@ -6,7 +6,7 @@ The SQL sandbox decides, by the JSON of Spark's plans, whether it may run.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,7 +17,10 @@ from service.engine.jobs.select import Selected, aggregate_from_metadata, explai
 from service.engine.session.java import java_class, scala_items
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
 from service.engine.sql.sql import at_snapshot, identifier, opaque
+from service.engine.sql.total_order import in_total_order, is_sorted
+from service.engine.sql.window import Window
 from service.errors import InvalidQuery
+from service.model import cursor
 from service.model.names import INGEST_COLUMNS
 from service.model.schema.types import TableSchema, contains_uuid, has_uuid
 
@@ -80,15 +83,37 @@ def mentions(session: SparkSession, text: str) -> list[TableMention]:
 
 
 def run(
-    session: SparkSession, statement: UntrustedSelect, check: Callable[[str], int], measured: bool = False
+    session: SparkSession,
+    statement: UntrustedSelect,
+    check: Callable[[str], int],
+    repeatable: Callable[[str], bool],
+    measured: bool = False,
+    again: bool = False,
 ) -> Selected:
-    """The statement's result. Before it runs, `check` gets the analysed plan, and returns how many tables it reads."""
+    """The statement's result, in a total order if it can be given one and has more rows than one page.
+
+    Before it runs, `check` gets the analysed plan, and returns how many tables it reads. `repeatable` says of a plan
+    whether each run returns the same rows. With `again`, this page is not the first.
+    """
     places = [(view.spark_name, view.snapshot_id) for view in statement.views]
+    window = Window(statement.offset, statement.limit + 1)
     with pinned_reads(session, places) as pinned, framed(session, statement, check, pinned) as (df, names):
-        if statement.offset:
-            df = df.offset(statement.offset)
-        df = df.limit(statement.limit + 1)
-        return explained(df) if statement.explain else selected(df, names, statement.limit, measured)
+        if statement.explain:
+            return explained(_paged(df, window))
+        ordered = None if not again and not is_sorted(df) else in_total_order(df, window, repeatable)
+        if ordered is None:
+            if again:
+                raise cursor.refused()
+            found = selected(_paged(df, window), names, statement.limit, measured)
+            ordered = in_total_order(df, window, repeatable) if found.has_more else None
+            if ordered is None:
+                return found
+        return replace(selected(ordered, names, statement.limit, measured), in_total_order=True)
+
+
+def _paged(df: DataFrame, window: Window) -> DataFrame:
+    df = df.offset(window.offset) if window.offset else df
+    return df if window.limit is None else df.limit(window.limit)
 
 
 @contextmanager

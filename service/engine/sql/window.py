@@ -35,7 +35,7 @@ class Window:
 def windowed(df: DataFrame, window: Window) -> tuple[DataFrame, Window]:
     """The frame to run, and the window that its reader must apply: an unlimited one if Spark applies it."""
     plan = df._jdf.queryExecution().analyzed()
-    inside, whole = _without_limits(plan, window)
+    inside, whole = without_limits(plan, window)
     if whole.is_small:
         if window.offset:
             df = df.offset(window.offset)
@@ -43,14 +43,14 @@ def windowed(df: DataFrame, window: Window) -> tuple[DataFrame, Window]:
     return (df if inside is plan else planned(df.sparkSession, inside)), whole
 
 
-def _without_limits(plan: Any, window: Window) -> tuple[Any, Window]:
+def without_limits(plan: Any, window: Window) -> tuple[Any, Window]:
     """A plan without its outermost LIMIT and OFFSET, and the window with them."""
     kind = plan.getClass().getSimpleName()
     if kind == "WithCTE":
-        inside, window = _without_limits(plan.plan(), window)
+        inside, window = without_limits(plan.plan(), window)
         return plan.copy(inside, plan.cteDefs()), window
     if kind == "GlobalLimit" and plan.child().getClass().getSimpleName() == "LocalLimit":
-        return _without_limits(plan.child().child(), window.of(Window(limit=plan.limitExpr().eval(None))))
+        return without_limits(plan.child().child(), window.of(Window(limit=plan.limitExpr().eval(None))))
     if kind == "Offset":
-        return _without_limits(plan.child(), window.of(Window(offset=plan.offsetExpr().eval(None))))
+        return without_limits(plan.child(), window.of(Window(offset=plan.offsetExpr().eval(None))))
     return plan, window

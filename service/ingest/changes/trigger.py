@@ -1,6 +1,5 @@
 """The schedule that a table file's trigger asks for: a schedule of COMPACT for periods that are due."""
 
-import uuid
 from dataclasses import dataclass
 
 from service.catalog.tables import Table
@@ -34,5 +33,5 @@ class Triggers:
         timing = ScheduleTiming(trigger.schedule, trigger.timezone or "UTC")
         place = table.name
         plan = SchedulePlan(place.tenant, name, timing, "table", place.namespace, place.table, dict(TASK))
-        self.schedules.create(plan, uuid.uuid4().hex, replace=True)
+        self.schedules.store(self.schedules.planned(plan), replace=True)
         return name

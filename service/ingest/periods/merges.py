@@ -12,7 +12,7 @@ from service.ingest.periods.choice import PeriodChoice, choose_periods
 from service.ingest.periods.files import PeriodFiles, deleted_files, files_by_period
 from service.model.ingest.reserved import table_file_of
 from service.model.ingest.table_file import TableFile
-from service.model.time_zones import check_zone
+from service.model.times import check_zone
 
 
 @dataclass(frozen=True)

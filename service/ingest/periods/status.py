@@ -13,7 +13,7 @@ from service.ledger.ingestions import IngestionRecord
 from service.ledger.jobs import JobRecords
 from service.model.ingest.periods import days_of, period_of
 from service.model.properties import target_file_size_mb
-from service.model.time_zones import check_zone
+from service.model.times import check_zone
 from service.settings import IcebergSettings
 
 _ERRORS, _COMPACTIONS = 10, 10_000

@@ -25,7 +25,7 @@ TablesOf = Callable[[Schedule], list[TableName]]
 
 
 class RunLost(Exception):
-    """The run was taken over by another instance, or its schedule was deleted."""
+    """The run was taken over by another instance or cancelled, or its schedule was deleted."""
 
 
 class RunStopped(Exception):
@@ -80,7 +80,7 @@ class ScheduleRunner:
         if live.lost or not self.records.holds(live.run):
             live.lost = True
             raise CommitConflict(
-                f"this run of schedule {live.schedule.name!r} was taken over by another instance, "
+                f"this run of schedule {live.schedule.name!r} was taken over by another instance or cancelled, "
                 "or its schedule was deleted; nothing more of it is committed here"
             )
 

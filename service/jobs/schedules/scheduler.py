@@ -5,11 +5,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from service.errors import FirnError, InvalidRequest, LedgerUnavailable
+from service.errors import FirnError, InvalidRequest, LedgerUnavailable, ShuttingDown
 from service.jobs.schedules.runner import ClaimedRun, RunLost, RunStopped, ScheduleRunner, SkipReason, TablesOf
 from service.jobs.schedules.tally import RunTally
 from service.jobs.schedules.task import RequestRouter
@@ -64,6 +66,7 @@ class Scheduler:
         self._lock = threading.Condition()
         self._live: dict[str, ClaimedRun] = {}
         self._unrecorded: dict[str, tuple[ClaimedRun, Callable[[], bool]]] = {}
+        self._awaited: list[tuple[str, Future[JobRecord | None]]] = []
         self._beaten = self.monotonic()
         self._watched: dict[str, _Watch] = {}
         self._due_since: dict[tuple[str, int | None], int] = {}
@@ -81,7 +84,11 @@ class Scheduler:
 
     def stop(self) -> None:
         """Start no more runs, and release each run after its current table."""
-        self._stopping.set()
+        with self._lock:
+            self._stopping.set()
+            awaited, self._awaited = self._awaited, []
+        for _, ended in awaited:
+            ended.set_exception(_stopping())
 
     def close(self, seconds: float) -> bool:
         """Stop, and wait until every run is released; false if that takes too long."""
@@ -92,6 +99,7 @@ class Scheduler:
     def tick(self) -> None:
         """Show that our runs go on, resume runs that other instances left, and start those that are due."""
         self._record_ends()
+        self._look_for_ends()
         self._beat()
         now_ms = self.now_ms()
         due_or_running = self.notes.due_or_running(now_ms)
@@ -114,10 +122,27 @@ class Scheduler:
                     log.error("schedule %s of %s cannot run: %s", schedule.name, schedule.tenant, e.message)
                 self._unreadable.add(schedule.id)
 
-    def run_now(self, schedule: Schedule, requested_by: str, run_id: str) -> ClaimedRun | None:
-        """Start a run on request; None if the schedule runs already."""
-        run = self.notes.claim(schedule, requested_by, self.now_ms(), RunTally().dumps(), due=False, run_id=run_id)
-        return None if run is None else self._go(schedule, run)
+    def go(self, schedule: Schedule, run: JobRecord) -> ClaimedRun:
+        """Begin a run that this instance has claimed."""
+        live = ClaimedRun(schedule, run, RunTally.loads(run.progress))
+        with self._lock:
+            self._live[run.id] = live
+        self.begin(partial(self._run, live))
+        return live
+
+    def when_ended(self, run: str) -> "Future[JobRecord | None]":
+        """The run as it ended, here or on another instance; None if it was deleted with its schedule.
+
+        ShuttingDown if this instance stops before.
+        """
+        ended: Future[JobRecord | None] = Future()
+        with self._lock:
+            live = self._live.get(run)
+        if live is None:
+            self._await(run, ended)
+        else:
+            live.over.add_done_callback(lambda over: self._pass_on(run, over.result(), ended))
+        return ended
 
     def _tick_until_stopped(self) -> None:
         logged = False
@@ -150,7 +175,7 @@ class Scheduler:
         run = self.notes.claim(schedule, "schedule", now_ms, RunTally().dumps(), due=True, next_ms=next_ms)
         if run is not None:
             log.info("schedule %s of %s starts, due at %s", schedule.name, schedule.tenant, planned.isoformat())
-            self._go(schedule, run)
+            self.go(schedule, run)
 
     def _resume(self, schedule: Schedule, run: JobRecord) -> None:
         """Resume a run that its instance left, or that has stalled."""
@@ -168,7 +193,7 @@ class Scheduler:
             self.notes.jobs.end_held(taken, self._ended(taken, "failed", error))
             self.metrics.schedule_ran("failed")
             return
-        self._go(schedule, taken)
+        self.go(schedule, taken)
 
     def _is_left(self, schedule: Schedule, run: JobRecord) -> bool:
         with self._lock:
@@ -191,13 +216,6 @@ class Scheduler:
             watch.gone_since = now
         return now - watch.gone_since >= GONE_S
 
-    def _go(self, schedule: Schedule, run: JobRecord) -> ClaimedRun:
-        live = ClaimedRun(schedule, run, RunTally.loads(run.progress))
-        with self._lock:
-            self._live[run.id] = live
-        self.begin(partial(self._run, live))
-        return live
-
     def _run(self, live: ClaimedRun) -> None:
         name = live.schedule.name
         try:
@@ -205,7 +223,7 @@ class Scheduler:
             error = self._runner.run(live)
             self._end(live, "failed" if error else live.tally.state, error)
         except RunLost:
-            log.warning("schedule %s stops here: its run was taken over, or it was deleted", name)
+            log.warning("schedule %s stops here: its run was taken over or cancelled, or it was deleted", name)
             self._finish(live, None, lambda: False)
         except RunStopped:
             tally = live.tally.dumps()
@@ -248,13 +266,49 @@ class Scheduler:
                 self._lock.notify_all()
 
     def _record_ends(self) -> None:
+        """Record the ends that could not be recorded before; one that fails again keeps no other from it."""
         with self._lock:
             unrecorded = dict(self._unrecorded)
         for run, (live, record) in unrecorded.items():
-            record()
+            try:
+                record()
+            except LedgerUnavailable:
+                continue
+            except Exception:  # it would fail again with every tick; the run is resumed as one that was left
+                log.exception("the end of a run of schedule %s could not be recorded", live.schedule.name)
             with self._lock:
                 del self._unrecorded[run]
             self._forget(live)
+
+    def _pass_on(self, run: str, over: JobRecord | None, ended: "Future[JobRecord | None]") -> None:
+        """Notify one who waits for a run that is over here: it may go on elsewhere."""
+        if over is not None and over.ended_ms is not None:
+            ended.set_result(over)
+        else:
+            self._await(run, ended)
+
+    def _await(self, run: str, ended: "Future[JobRecord | None]") -> None:
+        """Look whether a run has ended, now and with each tick."""
+        with self._lock:
+            stopping = self._stopping.is_set()
+            if not stopping:
+                self._awaited.append((run, ended))
+        if stopping:
+            ended.set_exception(_stopping())
+        with suppress(LedgerUnavailable):
+            self._look_for_ends()
+
+    def _look_for_ends(self) -> None:
+        for awaited in list(self._awaited):
+            run, ended = awaited
+            found = self.notes.jobs.find(run)
+            if found is not None and found.ended_ms is None:
+                continue
+            with self._lock:
+                ours = awaited in self._awaited  # a stop may have been faster
+                self._awaited = [other for other in self._awaited if other is not awaited]
+            if ours:
+                ended.set_result(found)
 
     def _beat(self) -> None:
         if self.monotonic() - self._beaten < _BEAT_S:
@@ -273,6 +327,10 @@ class _Watch:
     seen: tuple[int, int]
     since: float
     gone_since: float | None = None
+
+
+def _stopping() -> ShuttingDown:
+    return ShuttingDown("the service stops before this run has ended; send the request again once it is back")
 
 
 def next_run_ms(timing: ScheduleTiming, after: datetime) -> int | None:

@@ -1,24 +1,27 @@
 """Creates, lists, deletes and runs a tenant's schedules."""
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from service.catalog.tables import Catalog
 from service.errors import ScheduleNotFound, did_you_mean
-from service.jobs.schedules.runner import ClaimedRun, SkipReason, TablesOf
+from service.jobs.schedules.runner import SkipReason, TablesOf
 from service.jobs.schedules.scheduler import Scheduler, next_run_ms
+from service.jobs.schedules.tally import RunTally
 from service.jobs.schedules.task import RequestRouter, check_task, dumps
 from service.jobs.schedules.times import ScheduleTiming, check_timing
 from service.ledger.jobs import JobRecord
-from service.ledger.schedules import Schedule, ScheduleRecords
+from service.ledger.ledger import Transaction
+from service.ledger.schedules import Schedule, ScheduleFilter, ScheduleRecords
 from service.model.names import TableName
 from service.model.properties import compaction_policy, is_online
 from service.model.times import utc
 from service.model.window import in_window
 from service.settings import CompactionSettings
 
-Scope = Literal["table", "namespace", "all"]
+Scope = Literal["table", "namespace", "tenant"]
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,8 @@ class Schedules:
         self._router = router
         self.scheduler.open(router)
 
-    def create(self, plan: SchedulePlan, schedule_id: str, *, replace: bool) -> tuple[Schedule, bool]:
-        """Create a schedule; returns it as stored, and whether it replaced another. If the schedule of that name has
-        this id already, an earlier attempt created it."""
+    def planned(self, plan: SchedulePlan) -> Schedule:
+        """The schedule of a plan, which is checked; nothing is stored."""
         assert self._router is not None, "the schedules are not open"
         now_ms = self.scheduler.now_ms()
         now = utc(now_ms)
@@ -59,8 +61,8 @@ class Schedules:
         task = check_task(plan.task, self._router)
         if plan.scope == "table":
             self._catalog.load(TableName(plan.tenant, plan.namespace or "", plan.table or ""))
-        schedule = Schedule(
-            schedule_id,
+        return Schedule(
+            uuid.uuid4().hex,
             plan.tenant,
             plan.name,
             " ".join(plan.timing.cron.split()),
@@ -75,12 +77,17 @@ class Schedules:
             created_ms=now_ms,
             next_ms=next_run_ms(plan.timing, now) if plan.enabled else None,
         )
-        replaced = self._notes.put(schedule, replacing=replace)
-        return self.find(plan.tenant, plan.name), replaced
 
-    def of_tenant(self, tenant: str) -> list[Schedule]:
-        """A tenant's schedules, by name."""
-        return self._notes.of_tenant(tenant)
+    def store(self, schedule: Schedule, within: Transaction | None = None, *, replace: bool) -> tuple[Schedule, bool]:
+        """Store a schedule; returns it as stored, and whether it replaced another."""
+        replaced = self._notes.put(schedule, replacing=replace, within=within)
+        return self._notes.find(schedule.tenant, schedule.name, within) or schedule, replaced
+
+    def of_tenant(
+        self, tenant: str, which: ScheduleFilter | None = None, after: str | None = None, limit: int | None = None
+    ) -> list[Schedule]:
+        """Some of a tenant's schedules, by name: at most `limit` of those after a name."""
+        return self._notes.of_tenant(tenant, which, after, limit)
 
     def runs(self, schedules: list[Schedule], each: int) -> dict[str, list[JobRecord]]:
         """The latest runs of schedules, newest first, by schedule id."""
@@ -97,13 +104,16 @@ class Schedules:
             f"there is no schedule {name!r} of tenant {tenant!r}; {hint}", field="name", suggestion=near
         )
 
-    def delete(self, tenant: str, name: str) -> bool:
+    def delete(self, tenant: str, name: str, within: Transaction | None = None) -> bool:
         """Delete a schedule; false if there was none. A run in progress commits nothing more."""
-        return self._notes.delete(tenant, name)
+        return self._notes.delete(tenant, name, within)
 
-    def run(self, schedule: Schedule, request_id: str, run_id: str) -> ClaimedRun | None:
-        """Start a run now; None if the schedule runs already."""
-        return self.scheduler.run_now(schedule, f"request {request_id}", run_id)
+    def claim(self, schedule: Schedule, request_id: str, run_id: str, within: Transaction) -> JobRecord | None:
+        """Record a run that `scheduler.go` is to begin; None if the schedule runs already."""
+        requested_by, now_ms = f"request {request_id}", self.scheduler.now_ms()
+        return self._notes.claim(
+            schedule, requested_by, now_ms, RunTally().dumps(), due=False, run_id=run_id, within=within
+        )
 
     def find_run(self, run: str) -> JobRecord | None:
         return self._notes.jobs.find(run)

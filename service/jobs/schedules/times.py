@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from service.errors import InvalidRequest
-from service.model.time_zones import check_zone
+from service.model.times import check_zone
 
 # A run that cannot start within this time was missed: no instance was there when it was due.
 LATE_S = 60

@@ -1,7 +1,7 @@
 """Which tables are worth compacting, from metadata, the query log and the jobs of past compactions."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,10 +119,12 @@ class Adviser:
             forecast=costs.forecast(queries, merge, evidence.opening_ms, evidence.rewriting, policy.auto_horizon_hours),
         )
 
-    def ranked(self, tenant: str, namespace: str | None = None) -> list[Advice]:
-        """Every table of a tenant, or of one of its namespaces, the most worthwhile first."""
+    def ranked(
+        self, tenant: str, namespace: str | None = None, wanted: Callable[[TableName], bool] = lambda name: True
+    ) -> list[Advice]:
+        """The wanted tables of a tenant, or of one of its namespaces, the most worthwhile first."""
         evidence = self.evidence()
-        found = (self._of(name, evidence) for name in self._names(tenant, namespace))
+        found = (self._of(name, evidence) for name in self._names(tenant, namespace) if wanted(name))
         return sorted((advice for advice in found if advice), key=lambda advice: advice.rank)
 
     def predict(self, table: Table, merge: MergeSize | None = None) -> dict[str, Any]:

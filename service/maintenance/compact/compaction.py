@@ -30,6 +30,7 @@ from service.maintenance.compact.report import (
     CompactionOutcome,
     CompactionProgress,
     CompactionStats,
+    CompactionTally,
 )
 from service.maintenance.expire.expirer import Expirer
 from service.maintenance.expire.retention import NOTHING_EXPIRED, ExpiryResult
@@ -125,6 +126,15 @@ class Compactions:
         self.metrics.compacted(table.name, DONE if outcome.compacted else NOTHING, **_figures(outcome.stats))
         progress.phase = "done"
         return outcome
+
+    def nothing(self, table: Table, *, dry_run: bool) -> CompactionOutcome:
+        """The outcome if there is nothing to merge; no job is made for it."""
+        files = list_files(table)
+        small = self.small_files.small_bytes(table)
+        stats = CompactionTally(len(files.data), files.bytes).stats(
+            small_files_remaining=sum(is_small(file, small) for file in files.data), compaction_time_ms=0
+        )
+        return CompactionOutcome(False, None, stats, table.current_snapshot_id, () if dry_run else None)
 
     def _clean_up(self, left: JobRecord) -> dict[str, Any]:
         """Delete what an interrupted compaction wrote and did not commit; count what it committed, from snapshots."""

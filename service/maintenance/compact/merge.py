@@ -17,6 +17,7 @@ from service.engine.iceberg.compaction import (
     commit,
     first_files_of,
     plan,
+    with_rows,
 )
 from service.engine.iceberg.swap import FilesChanged
 from service.engine.jobs.rewrite import rewrite
@@ -105,7 +106,7 @@ class Merger:
         merge = _Merge(self, planned, options, merged, job)
         try:
             with merge.leaving_no_files():
-                self._rewrite_all(merge, planned.groups)
+                self._rewrite_all(merge, self.engine.run(with_rows, planned.groups))
         except OutcomeUnknown:
             raise
         except Exception as e:

@@ -38,9 +38,9 @@ class CompactionProgress(RewriteProgress):
 
 class CompactionGroup(BaseModel):
     partition: str = Field(description="the partition of the files; empty if the table is not partitioned")
-    files: int = Field(description="files that would be merged together")
-    bytes: int = Field(description="their size")
-    expected_files: int = Field(description="how many they would become")
+    files: int = Field(serialization_alias="files_removed", description="files that would be merged together")
+    expected_files: int = Field(serialization_alias="files_added", description="how many they are expected to become")
+    bytes: int = Field(serialization_alias="bytes_removed", description="the size of the files")
 
 
 class CompactionStats(BaseModel):

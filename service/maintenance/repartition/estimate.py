@@ -32,7 +32,7 @@ class LayoutEstimates:
         shares = tuple(
             EstimatedPartition(
                 partition={f.name: format_value(f, value) for f, value in zip(layout.partition, values, strict=True)},
-                rows=rows,
+                records=rows,
                 bytes=size * rows // max(counted.rows, 1),
             )
             for values, rows in counted.largest
@@ -45,11 +45,11 @@ class LayoutEstimates:
         files = [file for file in list_files(table).data if layout.rewrites(table, file.group[0])]
         limit = self.small_files.policy(table).group_mb * MIB
         return RepartitionPlan(
-            files=len(files),
-            bytes=sum(file.bytes for file in files),
-            rows=sum(file.rows for file in files),
+            files_removed=len(files),
+            bytes_removed=sum(file.bytes for file in files),
+            records=sum(file.rows for file in files),
             batches=sum(1 for _ in bundles(files, layout.batch_rows, limit)),
-            partitions=counted.partitions,
+            partitions_after=counted.partitions,
         )
 
     def _counted(self, call: Call, table: Table, layout: LayoutOptions, most: int) -> tuple[PartitionCounts, int]:

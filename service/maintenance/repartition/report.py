@@ -11,6 +11,7 @@ from service.catalog.tables import Table
 from service.maintenance.rewriter import RewriteProgress
 from service.model.schema.derived import DerivedColumn
 from service.model.schema.partition import PartitionField
+from service.model.wire import omit_when_null
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,7 @@ class RepartitionStats(BaseModel):
     batches: int = Field(description="batches of files that were rewritten")
     spark_jobs: int = Field(description="Spark jobs that it ran")
     validated: bool = Field(description="whether rows and checksum were compared")
-    checksum: str | None = Field(
-        description="a checksum of all rows over the previous columns; null without `validate`"
-    )
+    checksum: str | None = omit_when_null("a checksum of all rows over the previous columns; absent without `validate`")
     duration_ms: int = Field(description="how long it took, up to the commit")
 
     @classmethod
@@ -97,16 +96,18 @@ class RepartitionStats(BaseModel):
 
 class EstimatedPartition(BaseModel):
     partition: dict[str, Any] = Field(description="the value of each partition field, as in LIST_PARTITIONS")
-    rows: int = Field(description="its rows, counted")
+    records: int = Field(description="its rows, counted")
     bytes: int = Field(description="its estimated size, if its rows have the table's average size")
 
 
 class RepartitionPlan(BaseModel):
-    files: int = Field(description="data files that would be rewritten")
-    bytes: int = Field(description="their size")
-    rows: int = Field(description="their rows; includes deleted rows if another engine left delete files")
+    """What a REPARTITION would rewrite."""
+
+    files_removed: int = Field(description="data files that would be rewritten")
+    bytes_removed: int = Field(description="their size")
+    records: int = Field(description="their rows; includes deleted rows if another engine left delete files")
     batches: int = Field(description="the number of batches")
-    partitions: int = Field(description="the number of partitions afterwards")
+    partitions_after: int = Field(description="the number of partitions afterwards")
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,10 @@ class _Batch(TableFiles):
     def files(self) -> int:
         return len(self.data)
 
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.data)
+
 
 def _check(files: Sequence[DataFile], written: WrittenFiles, *, has_deletes: bool) -> None:
     """Raise if new files do not have the rows of the old ones; metadata counts rows only of files without deletes."""

@@ -109,6 +109,13 @@ class Query:
     distinct: bool = False
     limit: int = 1000
     offset: int = 0
+    placed: bool = False
+    """Whether its sources also have the place of each row, as `PLACE_COLUMNS`."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its rows are rows of one table, in any order."""
+        return not (self.joins or self.grouping or self.sorts or self.distinct)
 
     @property
     def sources(self) -> list[TableSource]:

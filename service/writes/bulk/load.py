@@ -3,9 +3,11 @@
 import contextlib
 import logging
 import threading
+import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from service.catalog.files.staging import Staging
 from service.catalog.tables import Catalog, Table
@@ -148,8 +150,11 @@ class Bulk:
         with self._jobs.begin(BULK, table, load.progress, call) as job:
             for _ in range(_MOST_ATTEMPTS):
                 try:
-                    load.progress.phase = "writing"
-                    files = self._move(table, staging, call)
+                    load.progress.phase, tag = "writing", f"bulk-{uuid.uuid4().hex}"
+                    load.progress.restart()
+                    load.progress.expect(staging.rows, partial(self._engine.rows_written, tag))
+                    files = self._move(table, staging, call, tag)
+                    load.progress.done(staging.rows)
                     load.progress.phase = "committing"
                     committed = self._commit(table, files, call, job)
                     break
@@ -195,7 +200,7 @@ class Bulk:
             raise _TableAltered(table)
         return now
 
-    def _move(self, table: Table, staging: Staging, call: Call) -> StagedFiles:
+    def _move(self, table: Table, staging: Staging, call: Call, tag: str) -> StagedFiles:
         """Have Spark write the table's files. This takes long, so it does not hold the table's lock."""
         try:
             files = self._engine.run_for(
@@ -207,6 +212,7 @@ class Bulk:
                 schema=table.stored_schema,
                 partition=table.stored_partition,
                 derived=table.derived,
+                tag=tag,
             )
         except Exception as e:
             call.check()  # a job whose Spark jobs were cancelled can fail in any way

@@ -65,7 +65,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     app.stop()
 
 
-def told(event: Any, service: Service) -> tuple[int, Any, dict[str, Any]]:
+def result(event: Any, service: Service) -> tuple[int, Any, dict[str, Any]]:
     answer = wire.parse(service.answer(event, "r1"))
     assert set(answer) == {"statusCode", "headers", "body"}
     return answer["statusCode"], wire.parse(answer["body"]), answer["headers"]
@@ -93,21 +93,21 @@ FORMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_event_carries_the_same_request(form: str, service: Service) -> None:
-    status, said, headers = told(FORMS[form], service)
-    assert (status, said["success"], said["value"]) == (200, True, [1, "é😀"])
+    status, message, headers = result(FORMS[form], service)
+    assert (status, message["success"], message["value"]) == (200, True, [1, "é😀"])
     assert headers == {"Content-Type": "application/json", "X-Request-Id": "r1"}
 
 
 @pytest.mark.parametrize("form", ["v1 text", "scheduled"])
 def test_an_event_may_come_as_text_or_bytes(form: str, service: Service) -> None:
     text = json.dumps(FORMS[form])
-    assert told(text, service)[0] == told(text.encode(), service)[0] == 200
+    assert result(text, service)[0] == result(text.encode(), service)[0] == 200
 
 
 @pytest.mark.parametrize("event", [{"httpMethod": "GET", "path": "/health"}, {"httpMethod": "GET", "path": "/health/"}])
 def test_health_is_answered_without_a_request(event: dict[str, Any], service: Service) -> None:
-    status, said, _ = told(event, service)
-    assert (status, said) == (200, events.HEALTHY)
+    status, message, _ = result(event, service)
+    assert (status, message) == (200, events.HEALTHY)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_health_is_answered_without_a_request(event: dict[str, Any], service: Se
 def test_a_wrong_event_is_answered_with_a_fitting_status(
     event: Any, status: int, code: str, field: str | None, service: Service
 ) -> None:
-    got, said, _ = told(event, service)
-    assert (got, said["success"], said["error"]["code"]) == (status, False, code)
-    assert said["error"].get("field") == field
-    assert said["metadata"] == {"request_id": "r1"}
+    got, message, _ = result(event, service)
+    assert (got, message["success"], message["error"]["code"]) == (status, False, code)
+    assert message["error"].get("field") == field
+    assert message["metadata"] == {"request_id": "r1"}
 
 
 @pytest.mark.parametrize("door", [V1, V2], ids=["v1", "v2"])
@@ -157,8 +157,8 @@ def test_an_events_header_is_the_key_of_its_request(door: dict[str, Any], name: 
     body = json.dumps({"operation": "ADD", "tenant_id": "a", "table": f"{name}-{len(door)}"})
     event = {**door, "headers": {"X-Other": "o", name: "k1"}, "body": body}
     first = service.answer(event, "r1")
-    said = wire.parse(wire.parse(first)["body"])
-    assert (said["read"], said["value"]) == ("k1", "r1")
+    message = wire.parse(wire.parse(first)["body"])
+    assert (message["read"], message["value"]) == ("k1", "r1")
     again = wire.parse(service.answer(event, "r2"))
     assert again["body"] == wire.parse(first)["body"]
     assert again["headers"]["X-Request-Id"] == "r2"
@@ -167,18 +167,18 @@ def test_an_events_header_is_the_key_of_its_request(door: dict[str, Any], name: 
 @pytest.mark.parametrize("headers", [None, [], "k1", {}, {"Idempotency-Key": 5}, {"Idempotency-Key": None}])
 def test_headers_that_hold_no_key_are_none(headers: Any, service: Service) -> None:
     body = {"operation": "ADD", "tenant_id": "a", "table": "t"}
-    status, said, _ = told({**V1, "headers": headers, "body": body}, service)
-    assert (status, said["read"]) == (200, "")
+    status, message, _ = result({**V1, "headers": headers, "body": body}, service)
+    assert (status, message["read"]) == (200, "")
 
 
 def test_a_header_and_a_field_that_differ_are_refused(service: Service) -> None:
     body = {"operation": "ADD", "tenant_id": "a", "table": "t", "idempotency_key": "k2"}
-    status, said, _ = told({**V1, "headers": {"Idempotency-Key": "k1"}, "body": body}, service)
-    assert (status, said["error"]["field"]) == (400, "idempotency_key")
+    status, message, _ = result({**V1, "headers": {"Idempotency-Key": "k1"}, "body": body}, service)
+    assert (status, message["error"]["field"]) == (400, "idempotency_key")
 
 
 def test_a_header_is_of_no_use_to_what_changes_nothing(service: Service) -> None:
-    assert told({**V1, "headers": {"Idempotency-Key": "k1"}, "body": TEXT}, service)[0] == 200
+    assert result({**V1, "headers": {"Idempotency-Key": "k1"}, "body": TEXT}, service)[0] == 200
 
 
 class Runtime:

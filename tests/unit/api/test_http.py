@@ -120,8 +120,8 @@ def asked(door: Any, talk: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def body(operation_: str, size: int = 0, **said: Any) -> bytes:
-    return wire.render({"operation": operation_, "tenant_id": "a", "table": "t", "text": "x" * size, **said})
+def body(operation_: str, size: int = 0, **expected: Any) -> bytes:
+    return wire.render({"operation": operation_, "tenant_id": "a", "table": "t", "text": "x" * size, **expected})
 
 
 def code(response: httpx.Response) -> tuple[int, str]:
@@ -168,6 +168,38 @@ def test_when_the_memory_is_taken_the_next_is_told_to_come_back_at_once_and_othe
     assert code(refused) == (429, "TOO_MANY_REQUESTS")
     assert refused.headers["Retry-After"] == "1"
     assert (small.status_code, health.status_code, again.status_code) == (200, 200, 200)
+
+
+def test_an_operation_bypasses_the_layers_of_the_other_routes(door: Any) -> None:
+    """FastAPI makes them for the first request that passes through them."""
+
+    async def post(client: httpx.AsyncClient) -> list[httpx.Response]:
+        return [await client.post("/database", content=content) for content in (body("ADD"), b"{", body("NONE"))]
+
+    async def get(client: httpx.AsyncClient) -> list[httpx.Response]:
+        return [await client.get("/database"), await client.post("/database/", content=body("ADD"))]
+
+    assert [response.status_code for response in asked(door, post)] == [200, 400, 400]
+    assert door.middleware_stack is None
+    assert [response.status_code for response in asked(door, get)] == [405, 307]
+    assert door.middleware_stack is not None
+
+
+def test_an_unforeseen_error_outside_the_pipeline_is_answered_too(
+    door: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise KeyError("secret of the inside")
+
+    monkeypatch.setattr("service.api.database.read_body", broken)
+
+    async def talk(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post("/database", content=body("ADD"))
+
+    answer = asked(door, talk)
+    assert code(answer) == (500, "INTERNAL_ERROR")
+    assert "secret" not in answer.text
+    assert "secret of the inside" in caplog.text
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -235,7 +267,9 @@ def test_a_caller_who_hangs_up_leaves_nothing_behind(service: Service, caplog: p
 @pytest.mark.parametrize(("path", "methods"), http.ROUTES.items())
 def test_a_wrong_method_is_405_and_names_the_right_ones(door: Any, path: str, methods: str) -> None:
     async def talk(client: httpx.AsyncClient) -> httpx.Response:
-        return await client.put(path.format(id="x", tenant="a", namespace="b", table="t"))
+        return await client.put(
+            path.format(id="x", tenant="a", namespace="b", table="t", folder="how-to", guide="upsert.md")
+        )
 
     answer = asked(door, talk)
     assert code(answer) == (405, "METHOD_NOT_ALLOWED")
@@ -280,16 +314,16 @@ class TestJobs:
         )
 
     def test_a_job_is_cancelled_by_delete_and_ends_as_cancelled(self, app: App, door: Any, table: Table) -> None:
-        begun, cancelled = threading.Event(), threading.Event()
+        started, cancelled = threading.Event(), threading.Event()
 
         def work(running: Call) -> bytes:
             running.on_cancel(cancelled.set)
-            begun.set()
+            started.set()
             assert cancelled.wait(30)
             raise Cancelled(details={"files": 2})
 
         path = f"/jobs/{app.parts[Background].start('COMPACT', table, BulkProgress(), Call('r'), work)}"
-        assert begun.wait(30)
+        assert started.wait(30)
 
         async def talk(client: httpx.AsyncClient) -> list[dict[str, Any]]:
             answers = [self.job(await client.get(path)), self.job(await client.delete(path))]
@@ -298,10 +332,10 @@ class TestJobs:
                 answers.append(self.job(await client.get(path)))
             return [*answers, self.job(await client.delete(path))]
 
-        first, told, *_, last, again = asked(door, talk)
+        first, result, *_, last, again = asked(door, talk)
         assert (first["state"], first["kind"], "cancelling" in first) == ("running", "COMPACT", False)
-        assert told["state"] in ("running", "cancelled")
-        assert told.get("cancelling", told["state"] == "cancelled")
+        assert result["state"] in ("running", "cancelled")
+        assert result.get("cancelling", result["state"] == "cancelled")
         assert (last["state"], last["error"]["code"], last["error"]["details"]) == (
             "cancelled",
             "CANCELLED",

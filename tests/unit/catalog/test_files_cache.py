@@ -59,7 +59,9 @@ def as_pyiceberg_reads_them(table: Table) -> list[DataFile]:
         for entry in manifest.fetch_manifest_entry(table.iceberg.io):
             f = entry.data_file
             group = (manifest.partition_spec_id, *(f.partition[i] for i in range(len(f.partition))))
-            found.append(DataFile(f.file_path, f.file_size_in_bytes, f.record_count, group))
+            number = entry.sequence_number
+            assert number is not None
+            found.append(DataFile(f.file_path, f.file_size_in_bytes, f.record_count, group, sequence_number=number))
     return found
 
 
@@ -132,7 +134,7 @@ def test_a_manifest_is_read_for_its_data_files_alone(shop: Shop) -> None:
     snapshot = table.iceberg.current_snapshot()
     assert snapshot is not None
     [manifest] = snapshot.manifests(io)
-    [(path, size, rows, partition)] = live_files(io.new_input(manifest.manifest_path))
+    [(path, size, rows, partition, _)] = live_files(io.new_input(manifest.manifest_path))
     assert (path, size, rows, partition) == (f"{table.location}/data/0-0.parquet", 1000, 7, ["de"])
 
 

@@ -270,7 +270,7 @@ def test_moments_in_other_forms_are_shown_alike(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize(
-    ("transform", "value", "said"),
+    ("transform", "value", "message"),
     [
         ("year", 54, "2024"),
         ("month", 652, "2024-05"),
@@ -283,6 +283,6 @@ def test_moments_in_other_forms_are_shown_alike(catalog: Catalog) -> None:
         ("bucket", 3, 3),
     ],
 )
-def test_what_spark_calls_a_partition_is_called_as_in_the_listing(transform: str, value: Any, said: Any) -> None:
+def test_what_spark_calls_a_partition_is_called_as_in_the_listing(transform: str, value: Any, message: Any) -> None:
     field = PartitionField("at", transform, "p", 4 if transform == "bucket" else None)
-    assert shown_as(field, value) == said
+    assert shown_as(field, value) == message

@@ -111,9 +111,9 @@ def test_options_are_added_to_what_the_file_says(tmp_path: Path) -> None:
 def test_what_file_and_options_say_otherwise_is_refused(
     tmp_path: Path, changes: str, options: list[str], name: str
 ) -> None:
-    said = refused(tmp_path, changes, *options)
-    assert name in said
-    assert "leave it out of one of them" in said
+    message = refused(tmp_path, changes, *options)
+    assert name in message
+    assert "leave it out of one of them" in message
 
 
 def test_a_dot_in_a_propertys_name_leads_into_its_group() -> None:

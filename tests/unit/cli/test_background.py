@@ -53,9 +53,11 @@ def starts(home: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-def connect(environ: Mapping[str, str], said: list[str] | None = None, **wanted: Any) -> Connection:
+def connect(environ: Mapping[str, str], message: list[str] | None = None, **wanted: Any) -> Connection:
     return open_connection(
-        ConnectionOptions(None, **{"needs_spark": True, **wanted}), environ, (said if said is not None else []).append
+        ConnectionOptions(None, **{"needs_spark": True, **wanted}),
+        environ,
+        (message if message is not None else []).append,
     )
 
 
@@ -66,11 +68,11 @@ def answerer(answer: dict[str, Any]) -> int:
 
 
 def test_a_loop_starts_it_once_and_stop_ends_it(environ: dict[str, str], tmp_path: Path) -> None:
-    said: list[str] = []
-    answered = {answerer(connect(environ, said).send(LIST)) for _ in range(5)}
+    message: list[str] = []
+    answered = {answerer(connect(environ, message).send(LIST)) for _ in range(5)}
     assert answered == set(starts(tmp_path))
     assert len(answered) == 1
-    assert said == [
+    assert message == [
         f"starting a service in the background, which takes some seconds; its log is {tmp_path}/service.log"
     ]
     assert (tmp_path / "service.log").stat().st_mode & 0o777 == 0o600
@@ -137,9 +139,9 @@ def test_one_that_cannot_start_is_told_with_its_reason_and_its_log(environ: dict
 
 def test_other_settings_are_told_and_other_data_is_refused(environ: dict[str, str], tmp_path: Path) -> None:
     first = answerer(connect(environ).send(LIST))
-    said: list[str] = []
-    assert answerer(connect({**environ, "FIRN_SPARK__SESSIONS": "3"}, said).send(LIST)) == first
-    assert said == [
+    message: list[str] = []
+    assert answerer(connect({**environ, "FIRN_SPARK__SESSIONS": "3"}, message).send(LIST)) == first
+    assert message == [
         "the service of this home was started with other settings (spark.sessions) and keeps them; `firn stop` ends it"
     ]
     with pytest.raises(SettingsError, match=r"\(catalog.warehouse\), so it has other data; `firn stop` ends it"):
@@ -155,7 +157,7 @@ def test_a_command_without_need_of_spark_uses_it_too(environ: dict[str, str]) ->
 def test_who_owns_the_home_and_listens_to_nobody_is_waited_for(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    message: list[str] = []
     with (tmp_path / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with monkeypatch.context() as patience:
@@ -169,12 +171,12 @@ def test_who_owns_the_home_and_listens_to_nobody_is_waited_for(
         fcntl.flock(lock, fcntl.LOCK_EX)
 
         def release() -> None:
-            wait_until(lambda: said, 20, every=0.01)
+            wait_until(lambda: message, 20, every=0.01)
             fcntl.flock(lock, fcntl.LOCK_UN)
 
         threading.Thread(target=release).start()
-        assert answerer(connect(environ, said).send(LIST)) in starts(tmp_path)
-    assert said[0].startswith(f"waiting: FIRN_HOME {tmp_path} is in use by another process")
+        assert answerer(connect(environ, message).send(LIST)) in starts(tmp_path)
+    assert message[0].startswith(f"waiting: FIRN_HOME {tmp_path} is in use by another process")
 
 
 def test_one_that_ends_as_soon_as_it_has_started_is_given_up(

@@ -112,8 +112,8 @@ def test_help_has_no_line_of_more_than_eighty_columns_but_examples(
     for words in ([], *(list(each.words) for each in COMMANDS)):
         with pytest.raises(SystemExit):
             main([*words, "--help"])
-        said = capsys.readouterr().out.partition("examples:")[0]
-        assert max(map(len, said.splitlines())) <= 80, said
+        message = capsys.readouterr().out.partition("examples:")[0]
+        assert max(map(len, message.splitlines())) <= 80, message
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ DESTRUCTIVE = [
     ["table", "reinitialise", "t"],
     ["table", "orphans", "t"],
     ["delete", "t", "--all"],
-    ["table", "rollback", "t", "5"],
+    ["table", "rollback", "t", "--as-of", "5"],
     ["table", "undo", "t", "r"],
     ["table", "alter", "t", "--drop", "c"],
     ["backup", "restore", "t", "b"],
@@ -266,7 +266,6 @@ ANSWER = {
     "records_before": 1,
     "records_after": 1,
     "schedule_deleted": True,
-    "dry_run": False,
     "files_found": 0,
     "files_removed": 0,
     "bytes": 0,
@@ -298,8 +297,8 @@ def test_what_loses_something_is_not_done_unless_somebody_says_yes(line: list[st
     assert (done.code, done.out, changes(service)) == (4, "", [])
     assert done.err.startswith("firn: not done: ")
     assert done.err.endswith("There is no terminal to ask on; use --yes\n")
-    for said, shown in (("\n", ""), ("no\n", ""), ("", "\n")):
-        done = firn(line, service, Typing(said))
+    for message, shown in (("\n", ""), ("no\n", ""), ("", "\n")):
+        done = firn(line, service, Typing(message))
         assert (done.code, changes(service)) == (4, [])
         assert done.err.endswith(f"Type yes to do it: {shown}firn: not done\n")
     assert firn(line, service, Typing("yes\n")).code == 0
@@ -520,16 +519,12 @@ class TestCompletion:
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("7", {"snapshot_id": 7}),
-        ("9" * 19, {"snapshot_id": 10**19 - 1}),
-        ("9" * 20, {"tag": "9" * 20}),
-        ("9" * 5000, {"tag": "9" * 5000}),
-        ("release-7", {"tag": "release-7"}),
-    ],
+    "state", ["7", "9" * 5000, "release-7", "2024-01-31", "backup-20240501T101112045Z-delete-1f0c9a7e"]
 )
-def test_digits_are_a_snapshots_id_unless_they_are_too_many(text: str, named: dict[str, Any]) -> None:
-    service = Service(**ANSWER)
-    assert firn(["table", "rollback", "t", text, "--yes"], service).code == 0
-    assert named.items() <= service.asked[0].items()
+@pytest.mark.parametrize(
+    "command", [["query", "t"], ["table", "rollback", "t", "--yes"], ["backup", "restore", "t", "--yes"]]
+)
+def test_a_state_of_a_table_is_named_by_as_of_in_every_command(command: list[str], state: str) -> None:
+    service = Service(**ANSWER, data=[], metadata={"has_more": False})
+    firn([*command, "--as-of", state], service)
+    assert service.asked[0]["as_of"] == state

@@ -19,7 +19,7 @@ from service.settings import ROOT, load
 
 SCRIPT = ROOT / "scripts" / "trigger-compaction.sh"
 STATS = {"files_before": 5, "files_after": 1, "compaction_time_ms": 9}
-MERGED = {"success": True, "compacted": True, "reason": None, "stats": STATS}
+MERGED = {"success": True, "compacted": True, "stats": STATS}
 NOTHING = {"success": True, "compacted": False, "reason": "there are no small files", "stats": STATS}
 
 
@@ -32,7 +32,7 @@ def advised(**tables: bool) -> dict[str, Any]:
         {"namespace": "shop", "table": t, "recommended": r, "small_files": 7, "reason": "7 small files"}
         for t, r in tables.items()
     ]
-    return {"success": True, "recommendations": known, "truncated": False}
+    return {"success": True, "recommendations": known}
 
 
 class Service:
@@ -73,25 +73,27 @@ class Service:
     def answer(self, request: dict[str, Any]) -> tuple[int, bytes]:
         key = request["table"] if request["operation"] == "COMPACT" else request["operation"]
         turns = self.answers.get(key, [MERGED])
-        said = turns.pop(0) if len(turns) > 1 else turns[0]
-        if isinstance(said, bytes):
-            return 200, said
-        if request.get("async") and said["success"]:
+        message = turns.pop(0) if len(turns) > 1 else turns[0]
+        if isinstance(message, bytes):
+            return 200, message
+        if request.get("async") and message["success"]:
             # A key has one job.
             job_id = self._keys.setdefault(request["idempotency_key"], f"j{len(self._keys)}")
-            self.jobs.setdefault(job_id, [{"state": "running"}, said.get("job", {"state": "done", "result": said})])
-            if said.get("lost"):
+            self.jobs.setdefault(
+                job_id, [{"state": "running"}, message.get("job", {"state": "done", "result": message})]
+            )
+            if message.get("lost"):
                 return 200, b"<html>a proxy is speaking"
-            said = {"success": True, "job_id": job_id}
-        status = 200 if said["success"] else 503 if said["error"]["retryable"] else 404
-        return status, json.dumps(said, separators=(",", ":")).encode() + b"\n"
+            message = {"success": True, "job_id": job_id}
+        status = 200 if message["success"] else 503 if message["error"]["retryable"] else 404
+        return status, json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
     def job(self, path: str) -> tuple[int, bytes]:
         turns = self.jobs[path.removeprefix("/jobs/")]
-        said = turns.pop(0) if len(turns) > 1 else turns[0]
-        if isinstance(said, bytes):
-            return 502, said
-        return 200, json.dumps({"success": True, "job": {"id": path, **said}}).encode()
+        message = turns.pop(0) if len(turns) > 1 else turns[0]
+        if isinstance(message, bytes):
+            return 502, message
+        return 200, json.dumps({"success": True, "job": {"id": path, **message}}).encode()
 
     @property
     def compacted(self) -> list[tuple[str, str, str]]:
@@ -137,7 +139,7 @@ def test_every_recommended_table_is_compacted_in_the_order_of_the_advice(
 def test_the_advice_is_asked_for_of_one_namespace_and_taken_for_one_table(service: Service) -> None:
     service.answers = {"RECOMMEND": [advised(orders=True, carts=True)]}
     assert firn("--all-recommended", "--namespace", "shop", "--table", "carts", "--tenant", "other") == 0
-    assert service.asked[0] == {"operation": "RECOMMEND", "tenant_id": "other", "namespace": "shop", "limit": 10_000}
+    assert service.asked[0] == {"operation": "RECOMMEND", "tenant_id": "other", "namespace": "shop"}
     assert service.compacted == [("other", "shop", "carts")]
 
 
@@ -162,7 +164,7 @@ def test_a_dry_run_compacts_nothing(service: Service, capsys: pytest.CaptureFixt
 
 def merged(before: int, after: int) -> dict[str, Any]:
     figures = {"files_before": before, "files_after": after, "files_removed": before - after, "compaction_time_ms": 5}
-    return {"success": True, "compacted": True, "reason": None, "stats": figures}
+    return {"success": True, "compacted": True, "stats": figures}
 
 
 def promising(files_after: int) -> dict[str, Any]:
@@ -207,6 +209,9 @@ OPTIONS = {
     "--rewrite-manifests": ("rewrite_manifests", True),
     "--no-expire-snapshots": ("expire_snapshots", False),
     "--snapshot-retention-hours=7": ("snapshot_retention_hours", 7),
+    "--period=2024-01": ("period", "2024-01"),
+    "--allow-incomplete": ("allow_incomplete", True),
+    "--delete-source": ("delete_source", True),
 }
 
 
@@ -217,7 +222,17 @@ def test_every_option_of_compact_is_one_of_the_command(words: list[str], service
     assert main([*words, *OPTIONS]) == 0
     (request,) = service.asked
     assert {name: request[name] for name, _ in OPTIONS.values()} == dict(OPTIONS.values())
-    own = {"operation", "tenant_id", "namespace", "table", "timeout_ms", "async_", "dry_run", "idempotency_key"}
+    own = {
+        "operation",
+        "tenant_id",
+        "namespace",
+        "table",
+        "timeout_ms",
+        "confirm",
+        "async_",
+        "dry_run",
+        "idempotency_key",
+    }
     assert set(Compact.model_fields) - own == {name for name, _ in OPTIONS.values()}
 
 
@@ -297,8 +312,8 @@ def test_it_is_about_the_tenants_that_are_named_or_else_the_default_one(
     assert firn("--all-recommended", *arguments) == 0
     assert service.compacted == [(tenant, "shop", "orders") for tenant in tenants]
     several = len(tenants) > 1
-    said = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
-    assert said == [f"{tenant}.shop.orders" if several else "shop.orders" for tenant in tenants]
+    message = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert message == [f"{tenant}.shop.orders" if several else "shop.orders" for tenant in tenants]
 
 
 def test_a_tenant_whose_recommendations_are_refused_keeps_no_other_from_its_turn(service: Service) -> None:
@@ -384,7 +399,7 @@ class TestScript:
         assert (done.returncode, done.stderr) == (0, "")
         assert service.compacted == [("acme", "default", "orders"), ("acme", "shop", "people")]
         lines = [line.partition(": ") for line in done.stdout.splitlines()]
-        assert [(name, json.loads(said)) for name, _, said in lines] == [
+        assert [(name, json.loads(message)) for name, _, message in lines] == [
             ("default/orders", MERGED),
             ("shop/people", NOTHING),
         ]

@@ -67,11 +67,11 @@ def test_an_existing_table_is_never_created_again(file: str) -> None:
 
 
 def test_one_that_is_created_and_not_split_is_told(file: str) -> None:
-    told = f"firn: shop.orders is created, but not split; `firn table reinitialise {file}` splits it\n"
+    result = f"firn: shop.orders is created, but not split; `firn table reinitialise {file}` splits it\n"
     done = firn(["table", "create", file], Service(split=REFUSED))
-    assert done == Called(1, "", f"{told}firn: INVALID_REQUEST: split_points are wrong\n")
+    assert done == Called(1, "", f"{result}firn: INVALID_REQUEST: split_points are wrong\n")
     done = firn(["table", "create", file], Service(split=Unreachable("no service responds")))
-    assert done == Called(3, "", f"{told}firn: no service responds\n")
+    assert done == Called(3, "", f"{result}firn: no service responds\n")
 
 
 def test_rows_that_came_meanwhile_are_kept_and_told(file: str) -> None:

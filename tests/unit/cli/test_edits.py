@@ -93,9 +93,9 @@ def test_what_is_incomplete_or_contradicts_itself_is_not_sent(line: list[str]) -
 def test_a_dry_run_shows_the_rows_and_how_to_commit_them() -> None:
     sample = [
         {"before": ROW, "after": {**ROW, "who": "Bo"}},
-        {"before": None, "after": {**ROW, "id": 2}},
+        {"after": {**ROW, "id": 2}},
     ]
-    service = Service(**COUNTS, dry_run=True, sample=sample, plan_token="abc")
+    service = Service(dry_run=True, plan={**COUNTS, "sample": sample, "plan_token": "abc"})
     shown = firn(["upsert", "t", "-", "--dry-run"], service, written("[]")).out
     assert shown == (
         "   id  who\n-   1  Ann\n+   1  Bo\n+   2  Ann\n2 rows would be updated\ncommit exactly this with --plan abc\n"
@@ -164,12 +164,12 @@ def test_a_line_break_of_another_kind_may_be_inside_a_text() -> None:
 
 
 def test_partitions_and_orphans_are_listed() -> None:
-    partition = {"partition": {"day": "2026-03-01"}, "rows": 5, "files": 2, "small_files": 1, "bytes": 2048}
-    service = Service(partitions=[partition], total=7, truncated=True)
+    partition = {"partition": {"day": "2026-03-01"}, "records": 5, "files": 2, "small_files": 1, "bytes": 2048}
+    service = Service(partitions=[partition], total=7, next_cursor="more")
     assert firn(["table", "partitions", "t", "--limit", "1"], service).out == (
         "PARTITION       ROWS  FILES  SMALL     SIZE\n"
         "day=2026-03-01     5      2      1  2.0 KiB\n"
         "1 partition of 7; use --limit to see more\n"
     )
-    orphans = Service(dry_run=False, files_found=2, files_removed=2, bytes=2048, files=["a", "b"])
+    orphans = Service(files_found=2, files_removed=2, bytes=2048, files=["a", "b"])
     assert firn(["table", "orphans", "t", "--yes"], orphans).out == "2 files of 2.0 KiB found, 2 deleted\n"

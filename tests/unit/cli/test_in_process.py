@@ -13,9 +13,9 @@ CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"
 LIST = {"operation": "LIST_TABLES", "tenant_id": "acme", "namespace": "shop"}
 
 
-def opened(home: Path, said: list[str] | None = None) -> InProcess:
-    said = [] if said is None else said
-    return InProcess.open(load({"FIRN_HOME": str(home)}), said.append, needs_spark=False)
+def opened(home: Path, message: list[str] | None = None) -> InProcess:
+    message = [] if message is None else message
+    return InProcess.open(load({"FIRN_HOME": str(home)}), message.append, needs_spark=False)
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +24,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_metadata_is_changed_and_read_without_spark_and_stays(home: Path) -> None:
-    said: list[str] = []
-    first = opened(home, said)
+    message: list[str] = []
+    first = opened(home, message)
     assert first.send(CREATE)["table_created"]
     first.close()
-    assert said == [f"FIRN_HOME {home} has no data yet"]
-    second = opened(home, said)
+    assert message == [f"FIRN_HOME {home} has no data yet"]
+    second = opened(home, message)
     assert second.send(LIST)["tables"] == ["orders"]
     second.close()
-    assert len(said) == 1
+    assert len(message) == 1
 
 
 def test_a_home_has_one_owner_at_a_time(home: Path) -> None:

@@ -485,9 +485,9 @@ def test_the_status_of_a_table_names_the_ledger_and_the_missing_dates() -> None:
 
 
 def test_the_status_of_all_tables_is_as_before() -> None:
-    service = Service(recommendations=[], truncated=False)
+    service = Service(recommendations=[])
     assert firn(["table", "status"], service).code == 0
-    assert sent(service) == {"operation": "RECOMMEND", "tenant_id": "default", "limit": 10_000}
+    assert sent(service) == {"operation": "RECOMMEND", "tenant_id": "default"}
 
 
 ROWS = {"data": [{"product": "Bagel", "sold": 3}], "metadata": {"has_more": False}}

@@ -8,7 +8,7 @@ from handlers import discover
 from service.cli import commands
 from service.cli.catalogue import COMMANDS, MODULES
 from service.cli.command import Command
-from service.operations.operation import ChangeRequest, Confirmable
+from service.operations.operation import ChangeRequest
 
 OPERATIONS = {operation.name: operation for operation in discover()}
 COMPLETE = [
@@ -20,7 +20,7 @@ COMPLETE = [
     "backup restore",
 ]
 # What the command itself sends, or an option of every command sets.
-OWN = {*ChangeRequest.model_fields, *Confirmable.model_fields, "operation", "async_"}
+OWN = {*ChangeRequest.model_fields, "operation", "async_"}
 
 
 def settable(command: Command) -> set[str]:

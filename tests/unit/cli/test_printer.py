@@ -215,11 +215,11 @@ def test_a_terminal_that_knows_no_dots_gets_another_sign() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bytes_", "said"),
+    ("bytes_", "message"),
     [(None, "-"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (10**6, "977 KiB"), (3 * 2**40, "3.0 TiB")],
 )
-def test_sizes_are_told_as_people_read_them(bytes_: int | None, said: str) -> None:
-    assert format_size(bytes_) == said
+def test_sizes_are_told_as_people_read_them(bytes_: int | None, message: str) -> None:
+    assert format_size(bytes_) == message
 
 
 def test_times_and_counts_are_told_as_people_read_them() -> None:

@@ -35,7 +35,7 @@ def test_emptying_a_table_says_how_long_its_rows_can_come_back() -> None:
     [
         ["table", "drop", "t"],
         ["table", "delete", "t"],
-        ["table", "rollback", "t", "5"],
+        ["table", "rollback", "t", "--as-of", "5"],
         ["table", "undo", "t", "r"],
         ["table", "reinitialise", "t"],
         ["backup", "restore", "t", "b"],

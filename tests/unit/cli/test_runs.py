@@ -8,13 +8,13 @@ import pytest
 from tests.cli import Called
 from tests.unit.cli.test_commands import firn
 
-FAILURE = {"namespace": "shop", "table": "b", "state": "failed", "reason": None, "error": {"message": "no luck"}}
+FAILURE = {"namespace": "shop", "table": "b", "state": "failed", "error": {"message": "no luck"}}
 
 
 def run(state: str = "running", **more: Any) -> dict[str, Any]:
-    figures = {"tables": 2, "done": 0, "failed": 0, "skipped": 0, "outcomes": [], "error": None}
-    ended = None if state in ("running", "interrupted") else "2026-03-01T10:00:00Z"
-    return {"run_id": "r1", "state": state, "ended_at": ended, **figures, **more}
+    figures = {"tables": 2, "done": 0, "failed": 0, "skipped": 0, "outcomes": []}
+    ended = {} if state in ("running", "interrupted") else {"ended_at": "2026-03-01T10:00:00Z"}
+    return {"job_id": "r1", "state": state, **ended, **figures, **more}
 
 
 class Service:
@@ -24,20 +24,30 @@ class Service:
         self.looks = list(looks)
         self.started = started
         self.asked: list[dict[str, Any]] = []
+        self.jobs: list[str] = []
 
     def send(self, request: dict[str, Any], key: str | None = None, body: bytes | None = None) -> dict[str, Any]:
         self.asked.append(request)
         if request["operation"] == "RUN_SCHEDULE":
-            return {"success": True, "started": self.started, "run": run(), "tables": []}
+            tables = [{"namespace": "shop", "table": name} for name in "ab"]
+            return {
+                "success": True,
+                "started": self.started,
+                "job_id": "r1",
+                "status_url": "/jobs/r1",
+                "tables": tables,
+            }
+        raise AssertionError(request)
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        self.jobs.append(job_id)
         look = self.looks.pop(0)
         if isinstance(look, BaseException):
             raise look
         if look is None:
-            return {"success": True, "schedules": []}
-        if look["ended_at"] is None:
-            return {"success": True, "schedules": [{"running": look, "last_run": None, "runs": [look]}]}
-        later = run("done", run_id="r2")
-        return {"success": True, "schedules": [{"running": None, "last_run": later, "runs": [later, look]}]}
+            return {"success": False, "error": {"code": "NOT_FOUND", "message": "there is no job 'r1'"}}
+        result = {"result": {"success": True, "started": True, "run": look}} if "ended_at" in look else {}
+        return {"success": True, "job": {"id": job_id, "state": look["state"], "progress": look, **result}}
 
     def close(self) -> None:
         pass
@@ -56,9 +66,8 @@ def ran(service: Service, *options: str) -> Called:
 def test_a_run_is_followed_to_its_end_whoever_began_it_and_no_connection_waits_for_it(started: bool) -> None:
     service = Service(run(), run("interrupted"), run("done", done=2), started=started)
     assert ran(service) == Called(0, "done: 2 done, 0 failed, 0 skipped\n", "")
-    begin, *looks = service.asked
-    assert begin == {"operation": "RUN_SCHEDULE", "tenant_id": "default", "name": "nightly", "wait": False}
-    assert [(look["operation"], look["name"]) for look in looks] == [("LIST_SCHEDULES", "nightly")] * 3
+    assert service.asked == [{"operation": "RUN_SCHEDULE", "tenant_id": "default", "name": "nightly", "wait": False}]
+    assert service.jobs == ["r1"] * 3
 
 
 @pytest.mark.parametrize(
@@ -94,4 +103,4 @@ def test_who_does_not_wait_is_told_that_it_began(started: bool, shown: str) -> N
 def test_who_is_interrupted_is_told_that_the_run_goes_on() -> None:
     done = ran(Service(run(), KeyboardInterrupt()))
     assert (done.code, done.out) == (130, "")
-    assert done.err == "firn: the run continues if a service runs; `firn schedule list` shows how it ended\n"
+    assert done.err == "firn: job r1 continues if a service runs; `firn job cancel r1` cancels it\n"

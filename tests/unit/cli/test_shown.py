@@ -1,11 +1,13 @@
 """How answers are shown: what a table's life says is there, and what the next command needs is whole."""
 
 import io
+import json
 from typing import Any
 
 import pytest
 
 from handlers.repartition import Repartition
+from service.cli.call import whole_list
 from tests.unit.cli.test_commands import Service, Typing, firn
 
 BACKUP = "backup-20260301T100000000Z-reinitialise_table-1f0c9a7e"
@@ -30,22 +32,22 @@ def at_eighty(line: list[str], monkeypatch: pytest.MonkeyPatch, **answer: Any) -
 
 
 def snapshot(**more: Any) -> dict[str, Any]:
-    figures = dict.fromkeys(("rows_added", "rows_removed", "rows_updated", "files_added", "files_removed"), 0)
-    said = {"snapshot_id": "4113542698571253187", "timestamp": "2026-03-01T10:00:00Z", "operation": "UPDATE"}
-    return {**said, "request_ids": [REQUEST], **figures, **more}
+    figures = dict.fromkeys(("records_added", "records_removed", "records_updated", "files_added", "files_removed"), 0)
+    message = {"snapshot_id": "4113542698571253187", "committed_at": "2026-03-01T10:00:00Z", "operation": "UPDATE"}
+    return {**message, "request_ids": [REQUEST], **figures, **more}
 
 
 def history(shown_: int, total: int, *options: str) -> str:
     snapshots = [snapshot()] * shown_
     line = ["table", "history", "t", *options]
-    return shown(line, snapshots=snapshots, total=total, has_more=shown_ < total)[-1]
+    return shown(line, snapshots=snapshots, total=total)[-1]
 
 
 def test_history_tells_rows_that_were_changed() -> None:
-    update = snapshot(rows_updated=5, files_added=1, files_removed=1)
-    upsert = snapshot(operation="UPSERT", rows_added=1200, rows_updated=3, request_ids=["a", "b"])
+    update = snapshot(records_updated=5, files_added=1, files_removed=1)
+    upsert = snapshot(operation="UPSERT", records_added=1200, records_updated=3, request_ids=["a", "b"])
     compact = snapshot(operation="COMPACT", files_added=1, files_removed=9, request_ids=[])
-    lines = shown(["table", "history", "t"], snapshots=[update, upsert, compact], total=3, has_more=False)
+    lines = shown(["table", "history", "t"], snapshots=[update, upsert, compact], total=3)
     assert [line.split()[3:] for line in lines[1:]] == [
         ["UPDATE", "~5", "+1", "-1", REQUEST],
         ["UPSERT", "+1,200", "~3", "-", "a"],
@@ -57,10 +59,8 @@ def test_history_tells_rows_that_were_changed() -> None:
 
 
 def test_history_has_every_request_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = snapshot(operation="WRITE", rows_added=2, request_ids=["a" * 32, "b" * 32])
-    lines = at_eighty(
-        ["table", "history", "t"], monkeypatch, snapshots=[shared, snapshot(request_ids=[])], total=2, has_more=False
-    )
+    shared = snapshot(operation="WRITE", records_added=2, request_ids=["a" * 32, "b" * 32])
+    lines = at_eighty(["table", "history", "t"], monkeypatch, snapshots=[shared, snapshot(request_ids=[])], total=2)
     assert lines[0].split() == ["SNAPSHOT", "TIME", "OPERATION", "ROWS", "FILES"]
     assert lines[2:4] == [f"  request {'a' * 32}", f"  request {'b' * 32}"]
     assert (lines[4].split()[3], lines[5]) == ("UPDATE", "2 snapshots")
@@ -69,31 +69,65 @@ def test_history_has_every_request_at_eighty_columns(monkeypatch: pytest.MonkeyP
 def test_history_says_how_many_snapshots_there_are_in_all() -> None:
     assert history(2, 2) == "2 snapshots"
     assert history(1, 1) == "1 snapshot"
-    assert history(100, 250) == "100 of 250 snapshots; there are older ones, use --limit or --offset to see more"
-    answer = {"snapshots": [snapshot()] * 50, "total": 250, "has_more": False}
-    assert shown(["table", "history", "t", "--offset", "200"], **answer)[-1] == "50 of 250 snapshots"
+    answer = {"snapshots": [snapshot()] * 100, "total": 250, "next_cursor": "more"}
+    last = shown(["table", "history", "t", "--limit", "100"], **answer)[-1]
+    assert last == "100 of 250 snapshots; there are older ones, use --limit to see more"
 
 
-def test_history_asks_for_the_page_that_is_wanted() -> None:
-    service = Service(snapshots=[], total=0, has_more=False)
-    firn(["table", "history", "t", "--limit", "0", "--offset", "5"], service)
-    assert (service.asked[0]["limit"], service.asked[0]["offset"]) == (0, 5)
+class Pages(Service):
+    """Answers with one page after the other of the numbers below `total`; a page has `most` at most."""
+
+    def __init__(self, total: int, most: int) -> None:
+        super().__init__()
+        self.total, self.most = total, most
+
+    def send(self, request: Any, key: str | None = None, body: bytes | None = None) -> dict[str, Any]:
+        self.asked.append(request)
+        start = int(request.get("cursor", 0))
+        end = min(self.total, start + min(self.most, request.get("limit", self.most)))
+        more = {"next_cursor": str(end)} if end < self.total else {}
+        return {"success": True, "namespaces": [f"n{i}" for i in range(start, end)], "metadata": {}, **more}
 
 
-def test_a_state_is_a_snapshot_by_its_number_and_else_a_name_however_many_digits_that_has() -> None:
-    for said, sent in (("4113542698571253187", 4113542698571253187), ("9" * 5000, "9" * 5000), ("eve", "eve")):
-        service = Service(changes=[], records_inserted=0, records_deleted=0, records_updated=0, has_more=False)
-        assert firn(["table", "diff", "t", said, said], service).code == 0
-        assert (service.asked[0]["from_snapshot"], service.asked[0]["to_snapshot"]) == (sent, sent)
-    service = Service(rolled_back=True, records_before=1, records_after=1)
-    assert firn(["table", "rollback", "t", "9" * 5000, "--yes"], service).code == 0
-    assert service.asked[0]["tag"] == "9" * 5000
+def test_a_list_is_printed_whole_however_many_pages_it_has() -> None:
+    service = Pages(7, 3)
+    assert firn(["namespace", "list"], service).out.split() == [f"n{i}" for i in range(7)]
+    assert [request.get("cursor") for request in service.asked] == [None, "3", "6"]
+    assert json.loads(firn(["namespace", "list", "--json"], Pages(7, 3)).out)["namespaces"] == [
+        f"n{i}" for i in range(7)
+    ]
+
+
+@pytest.mark.parametrize(("most", "asked"), [(2, [2]), (3, [3]), (5, [5, 2]), (9, [9, 6, 3])])
+def test_a_limit_is_for_the_whole_list(most: int, asked: list[int]) -> None:
+    service = Pages(7, 3)
+    found = whole_list(service, {"operation": "LIST_NAMESPACES", "limit": most}, ("namespaces",))
+    assert found["namespaces"] == [f"n{i}" for i in range(min(most, 7))]
+    assert ("next_cursor" in found) == (most < 7)
+    assert [request["limit"] for request in service.asked] == asked
+
+
+def test_a_page_that_fails_fails_the_list() -> None:
+    class Failing(Pages):
+        def send(self, request: Any, key: str | None = None, body: bytes | None = None) -> dict[str, Any]:
+            if "cursor" in request:
+                return {"success": False, "error": {"code": "INVALID_REQUEST", "message": "no luck"}}
+            return super().send(request, key, body)
+
+    assert firn(["namespace", "list"], Failing(7, 3)).code == 1
+
+
+def test_the_states_to_compare_are_sent_as_they_are_written() -> None:
+    for message in ("4113542698571253187", "9" * 5000, "eve"):
+        service = Service(changes=[], records_inserted=0, records_deleted=0, records_updated=0)
+        assert firn(["table", "diff", "t", message, message], service).code == 0
+        assert (service.asked[0]["from_snapshot"], service.asked[0]["to_snapshot"]) == (message, message)
 
 
 def test_backups_have_their_whole_names_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"name": BACKUP, "operation": "REINITIALISE_TABLE", "records": 123456, "bytes": 2**30}
+    result = {"name": BACKUP, "operation": "REINITIALISE_TABLE", "records": 123456, "bytes": 2**30}
     lines = at_eighty(
-        ["backup", "list", "t"], monkeypatch, backups=[{**told, "expires_at": "2026-03-01T10:00:00Z"}] * 200
+        ["backup", "list", "t"], monkeypatch, backups=[{**result, "expires_at": "2026-03-01T10:00:00Z"}] * 200
     )
     assert len(lines) == 203
     assert all(line.startswith(f"{BACKUP}  2026-03-01 10:00Z") for line in lines[1:-2])
@@ -103,7 +137,7 @@ def test_backups_have_their_whole_names_at_eighty_columns(monkeypatch: pytest.Mo
 
 
 def test_dropped_tables_have_their_whole_ids_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    dropped = [{"table": "orders", "table_id": UUID, "restorable_until": "2026-03-01T10:00:00Z"}] * 200
+    dropped = [{"table": "orders", "table_id": UUID, "expires_at": "2026-03-01T10:00:00Z"}] * 200
     lines = at_eighty(["table", "list", "--dropped"], monkeypatch, tables=[], dropped=dropped)
     assert lines == [
         *["orders  dropped, restorable until 2026-03-01 10:00Z as", f"  {UUID}"] * 200,
@@ -119,14 +153,14 @@ def test_the_backup_that_a_command_made_has_its_whole_name(monkeypatch: pytest.M
 
 
 def test_status_says_of_a_table_that_it_is_offline() -> None:
-    told = {"namespace": "n", "files": 9, "small_files": 9, "bytes": 9, "recommended": False, "mode": "auto"}
-    tables = [{**told, "table": "a", "online": False}, {**told, "table": "b", "online": True}]
-    lines = shown(["table", "status"], recommendations=tables, truncated=False)
+    result = {"namespace": "n", "files": 9, "small_files": 9, "bytes": 9, "recommended": False, "mode": "auto"}
+    tables = [{**result, "table": "a", "online": False}, {**result, "table": "b", "online": True}]
+    lines = shown(["table", "status"], recommendations=tables)
     assert [line.split()[-1] for line in lines[1:3]] == ["offline", "needed"]
 
 
 def described(**more: Any) -> list[str]:
-    told = {
+    result = {
         "schema": {"fields": {"id": {"type": "long"}}},
         "partition": {},
         "properties": {},
@@ -138,7 +172,7 @@ def described(**more: Any) -> list[str]:
         "current_snapshot_id": None,
         "compaction": {"enabled": True, "mode": "auto"},
     }
-    return shown(["table", "describe", "t"], description={**told, **more})
+    return shown(["table", "describe", "t"], description={**result, **more})
 
 
 def test_describe_says_where_a_table_is_split() -> None:
@@ -154,13 +188,13 @@ def test_describe_says_that_a_table_is_offline() -> None:
 
 def job(**more: Any) -> dict[str, Any]:
     table = {"tenant_id": "acme", "namespace": "shop", "table": "orders_of_all_branches_since_2019"}
-    said = {"id": REQUEST, "kind": "REPARTITION", "table": table, "state": "running", "cancelling": False}
-    return {**said, "created_at": "2026-03-01T10:00:00Z", "ended_at": None, **more}
+    message = {"id": REQUEST, "kind": "REPARTITION", "table": table, "state": "running", "cancelling": False}
+    return {**message, "created_at": "2026-03-01T10:00:00Z", "ended_at": None, **more}
 
 
 def test_jobs_have_their_whole_ids_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [job(), job(cancelling=True), job(state="interrupted")] * 60
-    lines = at_eighty(["job", "list"], monkeypatch, jobs=jobs, has_more=True)
+    lines = at_eighty(["job", "list", "--limit", "180"], monkeypatch, jobs=jobs, next_cursor="more")
     assert max(map(len, lines)) <= 80
     assert [line.split()[:2] for line in lines[1:4]] == [
         [REQUEST, "running"],
@@ -173,9 +207,11 @@ def test_jobs_have_their_whole_ids_at_eighty_columns(monkeypatch: pytest.MonkeyP
 
 
 def test_jobs_are_those_of_the_namespace_that_is_named() -> None:
-    service = Service(jobs=[], has_more=False)
+    service = Service(jobs=[])
     firn(["job", "list", "--namespace", "shop", "--limit", "5"], service)
     assert service.asked == [{"operation": "LIST_JOBS", "tenant_id": "default", "namespace": "shop", "limit": 5}]
+    firn(["job", "list", "-A"], service)
+    assert service.asked[1] == {"operation": "LIST_JOBS", "tenant_id": "default", "scope": "tenant"}
 
 
 def test_a_compaction_that_is_not_worth_it_names_the_option_that_makes_it_all_the_same() -> None:
@@ -203,7 +239,17 @@ def test_every_option_of_repartition_is_one_of_the_command() -> None:
     service = Service(success=False, error={"code": "X", "message": "x"})
     firn(["table", "repartition", "t", *options], service)
     assert {name: service.asked[0][name] for name, _ in options.values()} == dict(options.values())
-    own = {"operation", "tenant_id", "namespace", "table", "timeout_ms", "async", "dry_run", "idempotency_key"}
+    own = {
+        "operation",
+        "tenant_id",
+        "namespace",
+        "table",
+        "timeout_ms",
+        "confirm",
+        "async",
+        "dry_run",
+        "idempotency_key",
+    }
     fields = {field.alias or name for name, field in Repartition.model_fields.items()}
     assert fields - own == {name for name, _ in options.values()}
     wrong = firn(["table", "repartition", "t", "--partition-by=day", "--keep-old", "--delete-source"], service)
@@ -213,3 +259,12 @@ def test_every_option_of_repartition_is_one_of_the_command() -> None:
 def test_an_empty_default_namespace_is_shown_with_those_that_have_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = at_eighty(["table", "list"], monkeypatch, tables=[], offline=[], namespaces_with_tables=["lab", "shop"])
     assert lines[-1] == "there are tables in lab, shop; name one with --namespace"
+
+
+def test_tables_are_listed_with_details() -> None:
+    details = {"table": "orders", "records": 12000, "files": 3, "small_files_count": 1, "bytes": 2048}
+    service = Service(tables=["orders"], offline=[], details=[{**details, "online": True, "changed_at": None}])
+    lines = firn(["table", "list", "--details"], service).out.splitlines()
+    assert service.asked[0]["details"] is True
+    assert lines[0].split() == ["TABLE", "ROWS", "FILES", "SMALL", "SIZE", "CHANGED", "ONLINE"]
+    assert lines[1].split() == ["orders", "12,000", "3", "1", "2.0", "KiB", "-", "yes"]

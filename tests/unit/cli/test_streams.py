@@ -21,13 +21,13 @@ DEEP = "[" * 100_000  # an argument holds 128 KiB
 
 def firn(line: str, stdin: bytes = b"", folder: Path = ROOT, **environ: str) -> "subprocess.CompletedProcess[bytes]":
     """What a shell makes of a line in which $FIRN is the command, asking a service that has one table."""
-    told = {**os.environ, "PYTHONPATH": str(ROOT), "FIRN": sys.executable, "CODE": ANSWERING, **environ}
+    result = {**os.environ, "PYTHONPATH": str(ROOT), "FIRN": sys.executable, "CODE": ANSWERING, **environ}
     return subprocess.run(
         ["sh", "-c", line.replace("$FIRN", '"$FIRN" -c "$CODE"')],
         input=stdin,
         capture_output=True,
         cwd=folder,
-        env=told,
+        env=result,
         timeout=60,
     )
 

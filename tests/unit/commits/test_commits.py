@@ -27,62 +27,62 @@ from service.ledger.table_records import DROP
 from service.model.call import Call
 from service.model.names import BATCH_PROPERTY, TableName, dropped_table_name
 from tests.harness import wait_until
-from tests.unit.desk import ASK, NEW, ORDERS, OTHERS, SCHEMA, Desk
+from tests.unit.commit_setup import ASK, NEW, ORDERS, OTHERS, SCHEMA, CommitSetup
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path / "ledger.db")
+def setup(tmp_path: Path) -> CommitSetup:
+    return CommitSetup(tmp_path / "ledger.db")
 
 
-def test_a_change_is_noted_before_it_is_tried_and_its_snapshot_after(desk: Desk) -> None:
+def test_a_change_is_noted_before_it_is_tried_and_its_snapshot_after(setup: CommitSetup) -> None:
     def change(table: Table, batch: str) -> None:
-        assert [m.batch for m in desk.ledger.unfinished()] == [batch]
-        desk.append(table, batch)
+        assert [m.batch for m in setup.ledger.unfinished()] == [batch]
+        setup.append(table, batch)
 
-    effect = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", ASK, change)
+    effect = setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", ASK, change)
     assert effect.snapshot
     assert effect.snapshot_id == effect.snapshot.snapshot_id == effect.after.current_snapshot_id
-    assert desk.notes() == [("done", effect.snapshot.snapshot_id)]
+    assert setup.notes() == [("done", effect.snapshot.snapshot_id)]
 
 
-def test_an_effect_without_a_snapshot_is_held_by_the_current_one(desk: Desk) -> None:
-    current = desk.run(desk.append)
-    effect = desk.commits.commit(desk.catalog.load(ORDERS), "DELETE", ASK, lambda table, batch: None)
+def test_an_effect_without_a_snapshot_is_held_by_the_current_one(setup: CommitSetup) -> None:
+    current = setup.run(setup.append)
+    effect = setup.commits.commit(setup.catalog.load(ORDERS), "DELETE", ASK, lambda table, batch: None)
     assert (effect.snapshot, effect.snapshot_id) == (None, current)
 
 
-def test_a_note_says_who_asked_for_what(desk: Desk) -> None:
-    desk.commits.commit(desk.catalog.load(ORDERS), "UPSERT", Call("r" * 1000), desk.append)
-    with desk.ledger._engine.connect() as connection:
+def test_a_note_says_who_asked_for_what(setup: CommitSetup) -> None:
+    setup.commits.commit(setup.catalog.load(ORDERS), "UPSERT", Call("r" * 1000), setup.append)
+    with setup.ledger._engine.connect() as connection:
         row = connection.execute(select(batches)).one()
     assert (row.tenant, row.namespace, row.table_name, row.operation) == ("acme", "shop", "orders", "UPSERT")
-    assert (row.table_uuid, row.requests, row.request_ids) == (desk.catalog.tables[ORDERS].uuid, 1, "r" * 200)
+    assert (row.table_uuid, row.requests, row.request_ids) == (setup.catalog.tables[ORDERS].uuid, 1, "r" * 200)
 
 
-def test_a_change_that_commits_nothing_is_void(desk: Desk) -> None:
-    assert desk.run(lambda table, batch: None) is None
-    assert desk.notes() == [("void", None)]
+def test_a_change_that_commits_nothing_is_void(setup: CommitSetup) -> None:
+    assert setup.run(lambda table, batch: None) is None
+    assert setup.notes() == [("void", None)]
 
 
-def test_anothers_commit_meanwhile_is_not_taken_for_ours(desk: Desk) -> None:
+def test_anothers_commit_meanwhile_is_not_taken_for_ours(setup: CommitSetup) -> None:
     def change(table: Table, batch: str) -> None:
-        desk.append(table, batch)
-        desk.append(table, "another's")
+        setup.append(table, batch)
+        setup.append(table, "another's")
 
-    ours = desk.run(change)
-    assert desk.catalog.tables[ORDERS].history[0].snapshot_id == ours
+    ours = setup.run(change)
+    assert setup.catalog.tables[ORDERS].history[0].snapshot_id == ours
 
 
-def test_who_listens_is_told_of_every_commit_and_of_nothing_else(desk: Desk) -> None:
-    told: list[tuple[TableName, str]] = []
-    desk.commits.when_committed(lambda name, uuid: told.append((name, uuid)))
-    desk.run(desk.append)
-    desk.run(lambda table, batch: None)
+def test_who_listens_is_told_of_every_commit_and_of_nothing_else(setup: CommitSetup) -> None:
+    result: list[tuple[TableName, str]] = []
+    setup.commits.when_committed(lambda name, uuid: result.append((name, uuid)))
+    setup.run(setup.append)
+    setup.run(lambda table, batch: None)
     with pytest.raises(InvalidQuery):
-        desk.run(fail_with(InvalidQuery("no")))
-    desk.run(desk.append, OTHERS)
-    assert told == [(name, desk.catalog.tables[name].uuid) for name in (ORDERS, OTHERS)]
+        setup.run(fail_with(InvalidQuery("no")))
+    setup.run(setup.append, OTHERS)
+    assert result == [(name, setup.catalog.tables[name].uuid) for name in (ORDERS, OTHERS)]
 
 
 def fail_with(failure: Exception) -> CommitFunction:
@@ -93,48 +93,48 @@ def fail_with(failure: Exception) -> CommitFunction:
 
 
 @pytest.mark.parametrize("failure", [InvalidQuery("no"), EngineUnavailable("gone"), RuntimeError("a defect")])
-def test_a_failure_before_the_commit_is_told_and_noted_void(desk: Desk, failure: Exception) -> None:
+def test_a_failure_before_the_commit_is_told_and_noted_void(setup: CommitSetup, failure: Exception) -> None:
     def change(table: Table, batch: str) -> None:
         raise failure
 
-    with pytest.raises(type(failure)) as told:
-        desk.run(change)
-    assert told.value is failure
-    assert (desk.notes(), desk.history()) == ([("void", None)], 0)
+    with pytest.raises(type(failure)) as result:
+        setup.run(change)
+    assert result.value is failure
+    assert (setup.notes(), setup.history()) == ([("void", None)], 0)
 
 
 @pytest.mark.parametrize(
     "failure", [EngineUnavailable("gone"), CommitConflict("beaten?"), OutcomeUnknown("who knows"), RuntimeError("?")]
 )
-def test_a_failure_after_the_commit_is_a_success(desk: Desk, failure: Exception) -> None:
+def test_a_failure_after_the_commit_is_a_success(setup: CommitSetup, failure: Exception) -> None:
     """Only the table's history says whether a commit happened; it happened once, so it is not tried again."""
 
     def change(table: Table, batch: str) -> None:
-        desk.append(table, batch)
+        setup.append(table, batch)
         raise failure
 
-    made = desk.run(change)
+    made = setup.run(change)
     assert made is not None
-    assert (desk.notes(), desk.history()) == ([("done", made)], 1)
+    assert (setup.notes(), setup.history()) == ([("done", made)], 1)
 
 
-def test_a_beaten_change_is_tried_again_on_the_new_table_with_a_stamp_of_its_own(desk: Desk) -> None:
+def test_a_beaten_change_is_tried_again_on_the_new_table_with_a_stamp_of_its_own(setup: CommitSetup) -> None:
     batches: list[str] = []
 
     def change(table: Table, batch: str) -> None:
         batches.append(batch)
         if len(batches) < 3:
-            desk.append(table, "another's")
+            setup.append(table, "another's")
             raise CommitConflict("beaten")
         assert len(table.snapshots()) == 2
-        desk.append(table, batch)
+        setup.append(table, batch)
 
-    made = desk.run(change)
+    made = setup.run(change)
     assert len(set(batches)) == 3
-    assert sorted(desk.notes(), key=str) == [("done", made), ("void", None), ("void", None)]
+    assert sorted(setup.notes(), key=str) == [("done", made), ("void", None), ("void", None)]
 
 
-def test_a_change_that_is_always_beaten_is_refused_in_the_end(desk: Desk) -> None:
+def test_a_change_that_is_always_beaten_is_refused_in_the_end(setup: CommitSetup) -> None:
     tries: list[str] = []
 
     def change(table: Table, batch: str) -> None:
@@ -142,12 +142,12 @@ def test_a_change_that_is_always_beaten_is_refused_in_the_end(desk: Desk) -> Non
         raise CommitConflict("beaten")
 
     with pytest.raises(CommitConflict):
-        desk.run(change)
+        setup.run(change)
     assert len(tries) == TRIES
-    assert desk.notes() == [("void", None)] * TRIES
+    assert setup.notes() == [("void", None)] * TRIES
 
 
-def test_an_unknown_outcome_stays_unfinished_and_is_not_tried_again(desk: Desk) -> None:
+def test_an_unknown_outcome_stays_unfinished_and_is_not_tried_again(setup: CommitSetup) -> None:
     tries: list[str] = []
 
     def change(table: Table, batch: str) -> None:
@@ -155,80 +155,80 @@ def test_an_unknown_outcome_stays_unfinished_and_is_not_tried_again(desk: Desk) 
         raise OutcomeUnknown("who knows")
 
     with pytest.raises(OutcomeUnknown):
-        desk.run(change)
-    assert (len(tries), [m.batch for m in desk.ledger.unfinished()]) == (1, tries)
+        setup.run(change)
+    assert (len(tries), [m.batch for m in setup.ledger.unfinished()]) == (1, tries)
 
 
 @pytest.mark.parametrize("failure", [None, EngineUnavailable("gone")])
-def test_a_catalog_that_is_silent_for_a_moment_is_asked_again(desk: Desk, failure: FirnError | None) -> None:
+def test_a_catalog_that_is_silent_for_a_moment_is_asked_again(setup: CommitSetup, failure: FirnError | None) -> None:
     def change(table: Table, batch: str) -> None:
-        desk.append(table, batch)
-        desk.catalog.failures = [CatalogUnavailable("silent")]
+        setup.append(table, batch)
+        setup.catalog.failures = [CatalogUnavailable("silent")]
         if failure:
             raise failure
 
-    made = desk.run(change)
+    made = setup.run(change)
     assert made is not None
-    assert desk.notes() == [("done", made)]
+    assert setup.notes() == [("done", made)]
 
 
 @pytest.mark.parametrize("failure", [None, EngineUnavailable("gone")])
 def test_a_catalog_that_is_silent_after_a_change_makes_its_outcome_unknown(
-    desk: Desk, failure: FirnError | None
+    setup: CommitSetup, failure: FirnError | None
 ) -> None:
     def change(table: Table, batch: str) -> None:
-        desk.append(table, batch)
-        desk.catalog.failures = [CatalogUnavailable("silent") for _ in range(3)]
+        setup.append(table, batch)
+        setup.catalog.failures = [CatalogUnavailable("silent") for _ in range(3)]
         if failure:
             raise failure
 
     with pytest.raises(OutcomeUnknown) as unknown:
-        desk.run(change)
-    [left] = desk.ledger.unfinished()
+        setup.run(change)
+    [left] = setup.ledger.unfinished()
     assert unknown.value.details == {"batch": left.batch}
-    assert desk.restarted().commits.batches.recover() == 1
-    assert desk.notes() == [("done", desk.catalog.tables[ORDERS].current_snapshot_id)]
+    assert setup.restarted().commits.batches.recover() == 1
+    assert setup.notes() == [("done", setup.catalog.tables[ORDERS].current_snapshot_id)]
 
 
-def test_a_ledger_that_is_silent_after_the_commit_does_not_make_a_failure_of_it(desk: Desk) -> None:
+def test_a_ledger_that_is_silent_after_the_commit_does_not_make_a_failure_of_it(setup: CommitSetup) -> None:
     """The commit is the effect and nothing else decides; the note is finished by the next start."""
-    desk.ledger.mute = frozenset({"end"})
-    made = desk.run(desk.append)
+    setup.ledger.mute = frozenset({"end"})
+    made = setup.run(setup.append)
     assert made is not None
-    assert desk.notes() == [("begun", None)]
-    desk.ledger.mute = frozenset()
-    assert desk.restarted().commits.batches.recover() == 1
-    assert desk.notes() == [("done", made)]
+    assert setup.notes() == [("begun", None)]
+    setup.ledger.mute = frozenset()
+    assert setup.restarted().commits.batches.recover() == 1
+    assert setup.notes() == [("done", made)]
 
 
-def test_a_change_that_cannot_be_noted_is_not_tried(desk: Desk) -> None:
-    desk.ledger.mute = frozenset({"begin"})
+def test_a_change_that_cannot_be_noted_is_not_tried(setup: CommitSetup) -> None:
+    setup.ledger.mute = frozenset({"begin"})
     with pytest.raises(LedgerUnavailable):
-        desk.run(desk.append)
-    assert (desk.notes(), desk.history()) == ([], 0)
+        setup.run(setup.append)
+    assert (setup.notes(), setup.history()) == ([], 0)
 
 
-def test_a_table_dropped_under_a_change_is_not_found_and_the_note_is_void(desk: Desk) -> None:
+def test_a_table_dropped_under_a_change_is_not_found_and_the_note_is_void(setup: CommitSetup) -> None:
     def change(table: Table, batch: str) -> None:
-        desk.catalog.drop(table, purge=False)
+        setup.catalog.drop(table, purge=False)
         raise TableNotFound("gone")
 
     with pytest.raises(TableNotFound):
-        desk.run(change)
-    assert desk.notes() == [("void", None)]
+        setup.run(change)
+    assert setup.notes() == [("void", None)]
 
 
-def test_a_missing_table_is_refused_before_anything_is_noted(desk: Desk) -> None:
+def test_a_missing_table_is_refused_before_anything_is_noted(setup: CommitSetup) -> None:
     with pytest.raises(TableNotFound):
-        desk.run(desk.append, TableName("acme", "shop", "never"))
-    assert desk.notes() == []
+        setup.run(setup.append, TableName("acme", "shop", "never"))
+    assert setup.notes() == []
 
 
 class Overlap:
     """A change that takes a while, and how many ran at once."""
 
-    def __init__(self, desk: Desk, stay: float = 0.02) -> None:
-        self.desk = desk
+    def __init__(self, setup: CommitSetup, stay: float = 0.02) -> None:
+        self.setup = setup
         self.stay = stay
         self.inside = 0
         self.most = 0
@@ -241,7 +241,7 @@ class Overlap:
         time.sleep(self.stay)
         with self.lock:
             self.inside -= 1
-        self.desk.append(table, batch)
+        self.setup.append(table, batch)
 
 
 def together(*calls: threading.Thread) -> None:
@@ -252,48 +252,48 @@ def together(*calls: threading.Thread) -> None:
         assert not call.is_alive()
 
 
-def test_changes_of_one_table_run_one_at_a_time(desk: Desk) -> None:
-    change = Overlap(desk)
-    together(*(threading.Thread(target=desk.run, args=(change,)) for _ in range(6)))
-    assert (change.most, desk.history()) == (1, 6)
+def test_changes_of_one_table_run_one_at_a_time(setup: CommitSetup) -> None:
+    change = Overlap(setup)
+    together(*(threading.Thread(target=setup.run, args=(change,)) for _ in range(6)))
+    assert (change.most, setup.history()) == (1, 6)
 
 
-def test_changes_of_two_tables_run_side_by_side(desk: Desk) -> None:
+def test_changes_of_two_tables_run_side_by_side(setup: CommitSetup) -> None:
     meet = threading.Barrier(2, timeout=30)
 
     def change(table: Table, batch: str) -> None:
         meet.wait()
-        desk.append(table, batch)
+        setup.append(table, batch)
 
-    together(*(threading.Thread(target=desk.run, args=(change, name)) for name in (ORDERS, OTHERS)))
-    assert (desk.history(ORDERS), desk.history(OTHERS)) == (1, 1)
+    together(*(threading.Thread(target=setup.run, args=(change, name)) for name in (ORDERS, OTHERS)))
+    assert (setup.history(ORDERS), setup.history(OTHERS)) == (1, 1)
 
 
-def test_long_work_out_of_order_holds_up_no_change(desk: Desk) -> None:
+def test_long_work_out_of_order_holds_up_no_change(setup: CommitSetup) -> None:
     meet = threading.Barrier(2, timeout=30)
 
     def change(table: Table, batch: str) -> None:
         meet.wait()
-        desk.append(table, batch)
+        setup.append(table, batch)
 
     def long() -> None:
-        desk.commits.commit(desk.catalog.load(ORDERS), "COMPACT", ASK, change, in_order=False)
+        setup.commits.commit(setup.catalog.load(ORDERS), "COMPACT", ASK, change, in_order=False)
 
-    together(threading.Thread(target=long), threading.Thread(target=desk.run, args=(change,)))
-    assert desk.history() == 2
+    together(threading.Thread(target=long), threading.Thread(target=setup.run, args=(change,)))
+    assert setup.history() == 2
 
 
-def test_a_drop_waits_for_the_changes_before_it(desk: Desk) -> None:
+def test_a_drop_waits_for_the_changes_before_it(setup: CommitSetup) -> None:
     started, go_on = threading.Event(), threading.Event()
 
     def change(table: Table, batch: str) -> None:
         started.set()
         assert go_on.wait(30)
-        assert ORDERS in desk.catalog.tables
-        desk.append(table, batch)
+        assert ORDERS in setup.catalog.tables
+        setup.append(table, batch)
 
-    writing = threading.Thread(target=desk.run, args=(change,))
-    dropping = threading.Thread(target=desk.life.drop, args=(ORDERS, ASK), kwargs={"purge": True})
+    writing = threading.Thread(target=setup.run, args=(change,))
+    dropping = threading.Thread(target=setup.life.drop, args=(ORDERS, ASK), kwargs={"purge": True})
     writing.start()
     assert started.wait(30)
     dropping.start()
@@ -301,23 +301,23 @@ def test_a_drop_waits_for_the_changes_before_it(desk: Desk) -> None:
     go_on.set()
     writing.join(30)
     dropping.join(30)
-    assert desk.notes()[0][0] == "done"
-    assert ORDERS not in desk.catalog.tables
+    assert setup.notes()[0][0] == "done"
+    assert ORDERS not in setup.catalog.tables
 
 
 class Waited:
     """Something that stood in a table's line while the change before it replaced the table by one of the same name."""
 
-    def __init__(self, desk: Desk, act: Callable[[], object]) -> None:
+    def __init__(self, setup: CommitSetup, act: Callable[[], object]) -> None:
         self.raised: FirnError | None = None
         started, go_on = threading.Event(), threading.Event()
-        old = desk.catalog.tables[ORDERS].uuid
+        old = setup.catalog.tables[ORDERS].uuid
 
         def replace(table: Table, batch: str) -> None:
             started.set()
             assert go_on.wait(30)
-            desk.catalog.drop(table, purge=False)
-            desk.catalog.create(ORDERS, SCHEMA, (), {})
+            setup.catalog.drop(table, purge=False)
+            setup.catalog.create(ORDERS, SCHEMA, (), {})
 
         def wait() -> None:
             try:
@@ -327,74 +327,74 @@ class Waited:
 
         def run() -> None:
             with suppress(TableNotFound):
-                desk.run(replace)
+                setup.run(replace)
 
         one, other = threading.Thread(target=run), threading.Thread(target=wait)
         one.start()
         assert started.wait(30)
         other.start()
-        wait_until(lambda: len(desk.commits.locks._queues.get(old, ())) == 2, 5, every=0.001)
+        wait_until(lambda: len(setup.commits.locks._queues.get(old, ())) == 2, 5, every=0.001)
         go_on.set()
         one.join(30)
         other.join(30)
 
 
-def test_a_change_that_waited_while_its_table_was_replaced_leaves_the_new_one_alone(desk: Desk) -> None:
+def test_a_change_that_waited_while_its_table_was_replaced_leaves_the_new_one_alone(setup: CommitSetup) -> None:
     """It was checked against the old table's columns."""
-    waited = Waited(desk, lambda: desk.run(desk.append))
+    waited = Waited(setup, lambda: setup.run(setup.append))
     assert isinstance(waited.raised, TableNotFound)
-    assert desk.history() == 0
+    assert setup.history() == 0
 
 
-def test_a_drop_that_waited_while_its_table_was_replaced_leaves_the_new_one_alone(desk: Desk) -> None:
-    waited = Waited(desk, lambda: desk.life.drop(ORDERS, ASK, purge=True))
+def test_a_drop_that_waited_while_its_table_was_replaced_leaves_the_new_one_alone(setup: CommitSetup) -> None:
+    waited = Waited(setup, lambda: setup.life.drop(ORDERS, ASK, purge=True))
     assert isinstance(waited.raised, TableNotFound)
-    assert ORDERS in desk.catalog.tables
+    assert ORDERS in setup.catalog.tables
 
 
-def test_recovery_asks_the_history_what_became_of_each_note(desk: Desk) -> None:
+def test_recovery_asks_the_history_what_became_of_each_note(setup: CommitSetup) -> None:
     for batch, name in (("came", ORDERS), ("did not", ORDERS), ("elsewhere", OTHERS)):
-        desk.begin(batch, name, desk.catalog.tables[name].uuid)
-    came = desk.catalog.append(ORDERS, "came")
-    later = desk.restarted()
+        setup.begin(batch, name, setup.catalog.tables[name].uuid)
+    came = setup.catalog.append(ORDERS, "came")
+    later = setup.restarted()
     assert later.commits.batches.recover() == 3
-    assert sorted(desk.notes(), key=str) == [("done", came), ("void", None), ("void", None)]
+    assert sorted(setup.notes(), key=str) == [("done", came), ("void", None), ("void", None)]
     assert later.commits.batches.recover() == 0
 
 
-def test_recovery_leaves_alone_what_this_process_is_at(desk: Desk) -> None:
+def test_recovery_leaves_alone_what_this_process_is_at(setup: CommitSetup) -> None:
     """It may be committed at any moment: nothing may be said of it yet."""
-    desk.begin("b1", ORDERS, desk.catalog.tables[ORDERS].uuid)
-    assert desk.commits.batches.recover() == 0
-    assert desk.notes() == [("begun", None)]
+    setup.begin("b1", ORDERS, setup.catalog.tables[ORDERS].uuid)
+    assert setup.commits.batches.recover() == 0
+    assert setup.notes() == [("begun", None)]
 
 
-def test_recovery_knows_that_a_table_of_the_same_name_is_another(desk: Desk) -> None:
-    desk.begin("came", ORDERS, desk.catalog.tables[ORDERS].uuid)
-    desk.begin("lost", TableName("acme", "shop", "gone"), "no-uuid")
-    desk.catalog.drop(desk.catalog.load(ORDERS), purge=False)
-    desk.catalog.create(ORDERS, SCHEMA, (), {})
-    desk.catalog.append(ORDERS, "came")
-    assert desk.restarted().commits.batches.recover() == 2
-    assert desk.notes() == [("void", None)] * 2
+def test_recovery_knows_that_a_table_of_the_same_name_is_another(setup: CommitSetup) -> None:
+    setup.begin("came", ORDERS, setup.catalog.tables[ORDERS].uuid)
+    setup.begin("lost", TableName("acme", "shop", "gone"), "no-uuid")
+    setup.catalog.drop(setup.catalog.load(ORDERS), purge=False)
+    setup.catalog.create(ORDERS, SCHEMA, (), {})
+    setup.catalog.append(ORDERS, "came")
+    assert setup.restarted().commits.batches.recover() == 2
+    assert setup.notes() == [("void", None)] * 2
 
 
-def test_recovery_leaves_a_note_it_cannot_ask_about(desk: Desk) -> None:
+def test_recovery_leaves_a_note_it_cannot_ask_about(setup: CommitSetup) -> None:
     """A catalog that is silent at start-up says nothing of what happened, and keeps nobody from being served."""
     for batch in ("b1", "b2"):
-        desk.begin(batch, ORDERS, desk.catalog.tables[ORDERS].uuid)
-    desk.catalog.failures = [CatalogUnavailable("silent")]
-    assert desk.restarted().commits.batches.recover() == 2
-    assert len(desk.ledger.unfinished()) == 1
+        setup.begin(batch, ORDERS, setup.catalog.tables[ORDERS].uuid)
+    setup.catalog.failures = [CatalogUnavailable("silent")]
+    assert setup.restarted().commits.batches.recover() == 2
+    assert len(setup.ledger.unfinished()) == 1
 
 
-def test_recovery_knows_a_table_by_the_batch_it_was_made_in(desk: Desk) -> None:
-    desk.begin("made", NEW, "", MAKE)
-    desk.begin("not made", ORDERS, "", MAKE)
-    desk.begin("nor this", TableName("acme", "shop", "never"), "", MAKE)
-    desk.catalog.create(NEW, SCHEMA, (), {BATCH_PROPERTY: "made"})
-    assert desk.restarted().commits.batches.recover() == 3
-    found = {batch: desk.ledger.find(batch) for batch in ("made", "not made", "nor this")}
+def test_recovery_knows_a_table_by_the_batch_it_was_made_in(setup: CommitSetup) -> None:
+    setup.begin("made", NEW, "", MAKE)
+    setup.begin("not made", ORDERS, "", MAKE)
+    setup.begin("nor this", TableName("acme", "shop", "never"), "", MAKE)
+    setup.catalog.create(NEW, SCHEMA, (), {BATCH_PROPERTY: "made"})
+    assert setup.restarted().commits.batches.recover() == 3
+    found = {batch: setup.ledger.find(batch) for batch in ("made", "not made", "nor this")}
     assert {batch: noted and noted.state for batch, noted in found.items()} == {
         "made": "done",
         "not made": "void",
@@ -404,14 +404,14 @@ def test_recovery_knows_a_table_by_the_batch_it_was_made_in(desk: Desk) -> None:
 
 @pytest.mark.parametrize("made_again", [False, True])
 def test_recovery_knows_that_a_drop_happened_by_the_table_being_where_dropped_ones_are(
-    desk: Desk, made_again: bool
+    setup: CommitSetup, made_again: bool
 ) -> None:
-    dropped = desk.catalog.load(ORDERS)
-    desk.begin("dropped", ORDERS, dropped.uuid, DROP)
-    desk.begin("still there", OTHERS, desk.catalog.tables[OTHERS].uuid, DROP)
-    desk.catalog.rename(dropped, dropped_table_name(dropped.uuid))
+    dropped = setup.catalog.load(ORDERS)
+    setup.begin("dropped", ORDERS, dropped.uuid, DROP)
+    setup.begin("still there", OTHERS, setup.catalog.tables[OTHERS].uuid, DROP)
+    setup.catalog.rename(dropped, dropped_table_name(dropped.uuid))
     if made_again:
-        desk.catalog.create(ORDERS, SCHEMA, (), {})
-    assert desk.restarted().commits.batches.recover() == 2
-    found = [desk.ledger.find(batch) for batch in ("dropped", "still there")]
+        setup.catalog.create(ORDERS, SCHEMA, (), {})
+    assert setup.restarted().commits.batches.recover() == 2
+    found = [setup.ledger.find(batch) for batch in ("dropped", "still there")]
     assert [noted and noted.state for noted in found] == ["done", "void"]

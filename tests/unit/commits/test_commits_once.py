@@ -21,118 +21,118 @@ from service.ledger.table_records import DROP
 from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, TableName
 from tests.fakes import FakeCatalog
-from tests.unit.desk import ASK, NEW, ORDERS, SCHEMA, Desk
+from tests.unit.commit_setup import ASK, NEW, ORDERS, SCHEMA, CommitSetup
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path / "ledger.db")
+def setup(tmp_path: Path) -> CommitSetup:
+    return CommitSetup(tmp_path / "ledger.db")
 
 
 def key_of(operation: str, name: TableName = ORDERS) -> IdempotencyKey:
     return IdempotencyKey(operation, name, "k1", "print")
 
 
-def test_a_key_is_noted_with_the_batch_before_anything_happens(desk: Desk) -> None:
+def test_a_key_is_noted_with_the_batch_before_anything_happens(setup: CommitSetup) -> None:
     key = key_of("WRITE")
 
     def change(table: Table, batch: str) -> None:
-        noted = desk.ledger.key(key.id)
+        noted = setup.ledger.key(key.id)
         assert noted
         assert (noted.batch, noted.fingerprint, noted.answer) == (batch, "print", None)
-        desk.append(table, batch)
+        setup.append(table, batch)
 
-    desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", key), change)
-    assert desk.history() == 1
+    setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", Call("r", key), change)
+    assert setup.history() == 1
 
 
-def test_what_an_earlier_attempt_did_is_given_and_nothing_is_run(desk: Desk) -> None:
+def test_what_an_earlier_attempt_did_is_given_and_nothing_is_run(setup: CommitSetup) -> None:
     key = key_of("WRITE")
-    first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", key), desk.append)
-    desk.run(desk.append)
+    first = setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", Call("r", key), setup.append)
+    setup.run(setup.append)
 
     def change(table: Table, batch: str) -> None:
         raise AssertionError("it has happened")
 
-    again = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", desk.retry(key), change)
+    again = setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", setup.retry(key), change)
     assert again.snapshot == first.snapshot
     assert again.after.current_snapshot_id != first.snapshot_id == again.snapshot_id
-    assert desk.history() == 2
+    assert setup.history() == 2
 
 
 @pytest.mark.parametrize("crashed", [False, True])
 def test_what_an_earlier_attempt_did_is_found_in_the_history_where_its_end_is_not_noted(
-    desk: Desk, crashed: bool
+    setup: CommitSetup, crashed: bool
 ) -> None:
     key = key_of("WRITE")
-    desk.ledger.mute = frozenset({"end"})
-    first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", key), desk.append)
-    desk.ledger.mute = frozenset()
-    assert desk.notes() == [("begun", None)]
-    desk = desk.restarted() if crashed else desk
-    again = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", desk.retry(key), desk.append)
+    setup.ledger.mute = frozenset({"end"})
+    first = setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", Call("r", key), setup.append)
+    setup.ledger.mute = frozenset()
+    assert setup.notes() == [("begun", None)]
+    setup = setup.restarted() if crashed else setup
+    again = setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", setup.retry(key), setup.append)
     assert again.snapshot == first.snapshot
-    assert (desk.notes(), desk.history()) == ([("done", first.snapshot_id)], 1)
+    assert (setup.notes(), setup.history()) == ([("done", first.snapshot_id)], 1)
 
 
 @pytest.mark.parametrize(("noted", "crashed"), [(True, False), (False, False), (False, True)])
 def test_what_an_earlier_attempt_did_not_do_is_tried_again_and_known_by_the_new_batch(
-    desk: Desk, noted: bool, crashed: bool
+    setup: CommitSetup, noted: bool, crashed: bool
 ) -> None:
     key = key_of("WRITE")
 
     def fail(table: Table, batch: str) -> None:
         raise StorageUnavailable("full")
 
-    desk.ledger.mute = frozenset(() if noted else {"end"})
+    setup.ledger.mute = frozenset(() if noted else {"end"})
     with pytest.raises(StorageUnavailable):
-        desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", key), fail)
-    desk.ledger.mute = frozenset()
-    desk = desk.restarted() if crashed else desk
-    call = desk.retry(key)
-    effect = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", call, desk.append)
-    assert desk.history() == 1
-    known = desk.ledger.key(key.id)
+        setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", Call("r", key), fail)
+    setup.ledger.mute = frozenset()
+    setup = setup.restarted() if crashed else setup
+    call = setup.retry(key)
+    effect = setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", call, setup.append)
+    assert setup.history() == 1
+    known = setup.ledger.key(key.id)
     assert known
     assert known.batch != call.earlier
-    happened = desk.commits.earlier_batch(desk.retry(key))
+    happened = setup.commits.earlier_batch(setup.retry(key))
     assert happened
     assert happened.snapshot_id == effect.snapshot_id
 
 
 @pytest.mark.parametrize("operation", ["WRITE", MAKE, DROP])
-def test_nothing_is_tried_again_while_the_catalog_does_not_respond(desk: Desk, operation: str) -> None:
+def test_nothing_is_tried_again_while_the_catalog_does_not_respond(setup: CommitSetup, operation: str) -> None:
     key = key_of(operation)
-    uuid = "" if operation == MAKE else desk.catalog.tables[ORDERS].uuid
-    desk.begin_noted(NewBatch("b1", ORDERS, uuid, operation, ["r"], keys={key.id: key.fingerprint}))
-    table = desk.catalog.load(ORDERS)
-    desk.catalog.failures = [CatalogUnavailable("silent")]
-    call = desk.retry(key)
+    uuid = "" if operation == MAKE else setup.catalog.tables[ORDERS].uuid
+    setup.begin_noted(NewBatch("b1", ORDERS, uuid, operation, ["r"], keys={key.id: key.fingerprint}))
+    table = setup.catalog.load(ORDERS)
+    setup.catalog.failures = [CatalogUnavailable("silent")]
+    call = setup.retry(key)
     again: dict[str, Callable[[], object]] = {
-        "WRITE": lambda: desk.commits.commit(table, operation, call, desk.append),
-        MAKE: lambda: desk.commits.create(ORDERS, SCHEMA, (), {}, call),
-        DROP: lambda: desk.life.drop(ORDERS, call, purge=False),
+        "WRITE": lambda: setup.commits.commit(table, operation, call, setup.append),
+        MAKE: lambda: setup.commits.create(ORDERS, SCHEMA, (), {}, call),
+        DROP: lambda: setup.life.drop(ORDERS, call, purge=False),
     }
     with pytest.raises(CatalogUnavailable):
         again[operation]()
-    assert (desk.notes(), desk.history()) == ([("begun", None)], 0)
-    assert ORDERS in desk.catalog.tables
+    assert (setup.notes(), setup.history()) == ([("begun", None)], 0)
+    assert ORDERS in setup.catalog.tables
 
 
-def test_nothing_happened_without_an_earlier_attempt_or_when_its_note_is_gone(desk: Desk) -> None:
-    assert desk.commits.earlier_batch(ASK) is None
-    assert desk.commits.earlier_batch(Call("r", key_of("WRITE"), "forgotten")) is None
+def test_nothing_happened_without_an_earlier_attempt_or_when_its_note_is_gone(setup: CommitSetup) -> None:
+    assert setup.commits.earlier_batch(ASK) is None
+    assert setup.commits.earlier_batch(Call("r", key_of("WRITE"), "forgotten")) is None
 
 
-def test_what_happened_to_a_table_that_was_replaced_since_is_not_looked_for_in_the_new_one(desk: Desk) -> None:
+def test_what_happened_to_a_table_that_was_replaced_since_is_not_looked_for_in_the_new_one(setup: CommitSetup) -> None:
     key = key_of("WRITE")
-    desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", key), desk.append)
-    old = desk.catalog.load(ORDERS)
-    desk.catalog.drop(old, purge=False)
-    desk.catalog.create(ORDERS, SCHEMA, (), {})
+    setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", Call("r", key), setup.append)
+    old = setup.catalog.load(ORDERS)
+    setup.catalog.drop(old, purge=False)
+    setup.catalog.create(ORDERS, SCHEMA, (), {})
     with pytest.raises(TableNotFound):
-        desk.commits.commit(old, "WRITE", desk.retry(key), desk.append)
-    assert desk.history() == 0
+        setup.commits.commit(old, "WRITE", setup.retry(key), setup.append)
+    assert setup.history() == 0
 
 
 class TestTheTableOfARequest:
@@ -141,32 +141,32 @@ class TestTheTableOfARequest:
     key = key_of("WRITE")
 
     @pytest.fixture
-    def uuid(self, desk: Desk) -> str:
-        return desk.catalog.tables[ORDERS].uuid
+    def uuid(self, setup: CommitSetup) -> str:
+        return setup.catalog.tables[ORDERS].uuid
 
-    def test_is_the_one_of_its_name_where_there_was_none(self, desk: Desk, uuid: str) -> None:
-        assert desk.commits.table(ORDERS, desk.retry(self.key)).uuid == uuid
+    def test_is_the_one_of_its_name_where_there_was_none(self, setup: CommitSetup, uuid: str) -> None:
+        assert setup.commits.table(ORDERS, setup.retry(self.key)).uuid == uuid
         with pytest.raises(TableNotFound):
-            desk.commits.table(NEW, ASK)
+            setup.commits.table(NEW, ASK)
 
     @pytest.mark.parametrize("crashed", [False, True])
-    def test_is_found_under_the_name_that_it_has_by_now(self, desk: Desk, uuid: str, crashed: bool) -> None:
-        first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", self.key), desk.append)
-        desk.life.rename(ORDERS, "new", ASK)
-        desk.catalog.create(ORDERS, SCHEMA, (), {})
-        desk = desk.restarted() if crashed else desk
-        call = desk.retry(self.key)
-        table = desk.commits.table(ORDERS, call)
+    def test_is_found_under_the_name_that_it_has_by_now(self, setup: CommitSetup, uuid: str, crashed: bool) -> None:
+        first = setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", Call("r", self.key), setup.append)
+        setup.life.rename(ORDERS, "new", ASK)
+        setup.catalog.create(ORDERS, SCHEMA, (), {})
+        setup = setup.restarted() if crashed else setup
+        call = setup.retry(self.key)
+        table = setup.commits.table(ORDERS, call)
         assert (table.uuid, table.name) == (uuid, NEW)
-        assert desk.commits.commit(table, "WRITE", call, desk.append).snapshot == first.snapshot
-        assert desk.history(NEW) == 1
+        assert setup.commits.commit(table, "WRITE", call, setup.append).snapshot == first.snapshot
+        assert setup.history(NEW) == 1
 
-    def test_is_the_one_of_its_name_where_the_attempt_had_no_effect(self, desk: Desk) -> None:
-        uuid = desk.catalog.tables[ORDERS].uuid
-        desk.begin_noted(NewBatch("b1", ORDERS, uuid, "WRITE", ["r"], keys={self.key.id: self.key.fingerprint}))
-        desk.life.rename(ORDERS, "new", ASK)
+    def test_is_the_one_of_its_name_where_the_attempt_had_no_effect(self, setup: CommitSetup) -> None:
+        uuid = setup.catalog.tables[ORDERS].uuid
+        setup.begin_noted(NewBatch("b1", ORDERS, uuid, "WRITE", ["r"], keys={self.key.id: self.key.fingerprint}))
+        setup.life.rename(ORDERS, "new", ASK)
         with pytest.raises(TableNotFound):
-            desk.commits.table(ORDERS, desk.retry(self.key))
+            setup.commits.table(ORDERS, setup.retry(self.key))
 
 
 class TestCreate:
@@ -174,44 +174,44 @@ class TestCreate:
 
     key = key_of(MAKE, NEW)
 
-    def test_without_a_key_nothing_is_noted(self, desk: Desk) -> None:
-        desk.commits.create(NEW, SCHEMA, (), {"comment": "one"}, ASK)
-        assert desk.catalog.tables[NEW].properties == {"comment": "one"}
-        assert desk.notes() == []
+    def test_without_a_key_nothing_is_noted(self, setup: CommitSetup) -> None:
+        setup.commits.create(NEW, SCHEMA, (), {"comment": "one"}, ASK)
+        assert setup.catalog.tables[NEW].properties == {"comment": "one"}
+        assert setup.notes() == []
         with pytest.raises(TableExists):
-            desk.commits.create(NEW, SCHEMA, (), {}, ASK)
+            setup.commits.create(NEW, SCHEMA, (), {}, ASK)
 
-    def test_with_one_the_table_itself_says_which_attempt_made_it(self, desk: Desk) -> None:
-        made = desk.commits.create(NEW, SCHEMA, (), {"comment": "one"}, Call("r", self.key))
-        noted = desk.ledger.key(self.key.id)
+    def test_with_one_the_table_itself_says_which_attempt_made_it(self, setup: CommitSetup) -> None:
+        made = setup.commits.create(NEW, SCHEMA, (), {"comment": "one"}, Call("r", self.key))
+        noted = setup.ledger.key(self.key.id)
         assert noted
         assert made.properties == {"comment": "one", BATCH_PROPERTY: noted.batch}
-        assert desk.notes() == [("done", 0)]
+        assert setup.notes() == [("done", 0)]
 
-    def test_the_same_again_gives_the_table_that_was_made(self, desk: Desk) -> None:
-        made = desk.commits.create(NEW, SCHEMA, (), {}, Call("r", self.key))
-        assert desk.commits.create(NEW, SCHEMA, (), {}, desk.retry(self.key)).uuid == made.uuid
-        assert desk.notes() == [("done", 0)]
+    def test_the_same_again_gives_the_table_that_was_made(self, setup: CommitSetup) -> None:
+        made = setup.commits.create(NEW, SCHEMA, (), {}, Call("r", self.key))
+        assert setup.commits.create(NEW, SCHEMA, (), {}, setup.retry(self.key)).uuid == made.uuid
+        assert setup.notes() == [("done", 0)]
 
     @pytest.mark.parametrize("crashed", [False, True])
-    def test_also_when_the_end_could_not_be_noted(self, desk: Desk, crashed: bool) -> None:
-        desk.ledger.mute = frozenset({"end"})
-        made = desk.commits.create(NEW, SCHEMA, (), {}, Call("r", self.key))
-        desk.ledger.mute = frozenset()
-        assert desk.notes() == [("begun", None)]
-        desk = desk.restarted() if crashed else desk
-        assert desk.commits.create(NEW, SCHEMA, (), {}, desk.retry(self.key)).uuid == made.uuid
-        assert desk.notes() == [("done", 0)]
+    def test_also_when_the_end_could_not_be_noted(self, setup: CommitSetup, crashed: bool) -> None:
+        setup.ledger.mute = frozenset({"end"})
+        made = setup.commits.create(NEW, SCHEMA, (), {}, Call("r", self.key))
+        setup.ledger.mute = frozenset()
+        assert setup.notes() == [("begun", None)]
+        setup = setup.restarted() if crashed else setup
+        assert setup.commits.create(NEW, SCHEMA, (), {}, setup.retry(self.key)).uuid == made.uuid
+        assert setup.notes() == [("done", 0)]
 
-    def test_a_table_that_was_there_before_is_refused_however_often_it_is_asked(self, desk: Desk) -> None:
+    def test_a_table_that_was_there_before_is_refused_however_often_it_is_asked(self, setup: CommitSetup) -> None:
         key = key_of(MAKE)
         with pytest.raises(TableExists):
-            desk.commits.create(ORDERS, SCHEMA, (), {}, Call("r", key))
+            setup.commits.create(ORDERS, SCHEMA, (), {}, Call("r", key))
         with pytest.raises(TableExists):
-            desk.commits.create(ORDERS, SCHEMA, (), {}, desk.retry(key))
-        assert desk.notes() == [("void", None)] * 2
+            setup.commits.create(ORDERS, SCHEMA, (), {}, setup.retry(key))
+        assert setup.notes() == [("void", None)] * 2
 
-    def test_a_failure_of_which_nobody_knows_is_looked_up_by_the_retry(self, desk: Desk) -> None:
+    def test_a_failure_of_which_nobody_knows_is_looked_up_by_the_retry(self, setup: CommitSetup) -> None:
         class Loses(FakeCatalog):
             """Makes the table, and then does not say so."""
 
@@ -219,13 +219,13 @@ class TestCreate:
                 FakeCatalog.create(self, *args)  # type: ignore[arg-type]  # as they came
                 raise CatalogUnavailable("silent")
 
-        desk = Desk(desk.ledger_file, catalog=Loses())
+        setup = CommitSetup(setup.ledger_file, catalog=Loses())
         with pytest.raises(CatalogUnavailable):
-            desk.commits.create(NEW, SCHEMA, (), {}, Call("r", self.key))
-        assert desk.notes() == [("begun", None)]
-        made = desk.catalog.tables[NEW]
-        assert desk.commits.create(NEW, SCHEMA, (), {}, desk.retry(self.key)).uuid == made.uuid
-        assert desk.notes() == [("done", 0)]
+            setup.commits.create(NEW, SCHEMA, (), {}, Call("r", self.key))
+        assert setup.notes() == [("begun", None)]
+        made = setup.catalog.tables[NEW]
+        assert setup.commits.create(NEW, SCHEMA, (), {}, setup.retry(self.key)).uuid == made.uuid
+        assert setup.notes() == [("done", 0)]
 
 
 class TestDrop:
@@ -233,40 +233,40 @@ class TestDrop:
 
     key = key_of(DROP)
 
-    def test_it_is_noted_also_without_a_key(self, desk: Desk) -> None:
-        desk.life.drop(ORDERS, ASK, purge=False)
-        assert ORDERS not in desk.catalog.tables
-        assert desk.notes() == [("done", 0)]
+    def test_it_is_noted_also_without_a_key(self, setup: CommitSetup) -> None:
+        setup.life.drop(ORDERS, ASK, purge=False)
+        assert ORDERS not in setup.catalog.tables
+        assert setup.notes() == [("done", 0)]
 
-    def test_a_missing_table_is_refused_before_anything_is_noted(self, desk: Desk) -> None:
+    def test_a_missing_table_is_refused_before_anything_is_noted(self, setup: CommitSetup) -> None:
         with pytest.raises(TableNotFound):
-            desk.life.drop(NEW, Call("r", key_of(DROP, NEW)), purge=False)
-        assert desk.notes() == []
+            setup.life.drop(NEW, Call("r", key_of(DROP, NEW)), purge=False)
+        assert setup.notes() == []
 
     @pytest.mark.parametrize("crashed", [False, True])
     @pytest.mark.parametrize("mute", [frozenset[str](), frozenset({"end"})])
     def test_the_same_again_has_happened_and_leaves_a_new_table_of_that_name_alone(
-        self, desk: Desk, mute: frozenset[str], crashed: bool
+        self, setup: CommitSetup, mute: frozenset[str], crashed: bool
     ) -> None:
-        desk.ledger.mute = mute
-        desk.life.drop(ORDERS, Call("r", self.key), purge=False)
-        desk.ledger.mute = frozenset()
-        desk = desk.restarted() if crashed else desk
-        desk.catalog.create(ORDERS, SCHEMA, (), {})
-        desk.life.drop(ORDERS, desk.retry(self.key), purge=False)
-        assert ORDERS in desk.catalog.tables
-        assert desk.notes() == [("done", 0)]
+        setup.ledger.mute = mute
+        setup.life.drop(ORDERS, Call("r", self.key), purge=False)
+        setup.ledger.mute = frozenset()
+        setup = setup.restarted() if crashed else setup
+        setup.catalog.create(ORDERS, SCHEMA, (), {})
+        setup.life.drop(ORDERS, setup.retry(self.key), purge=False)
+        assert ORDERS in setup.catalog.tables
+        assert setup.notes() == [("done", 0)]
 
     @pytest.mark.parametrize("crashed", [False, True])
-    def test_what_was_begun_and_did_not_happen_is_done_by_the_retry(self, desk: Desk, crashed: bool) -> None:
-        uuid = desk.catalog.tables[ORDERS].uuid
-        desk.begin_noted(NewBatch("b1", ORDERS, uuid, DROP, ["r"], keys={self.key.id: self.key.fingerprint}))
-        desk = desk.restarted() if crashed else desk
-        desk.life.drop(ORDERS, desk.retry(self.key), purge=False)
-        assert ORDERS not in desk.catalog.tables
-        assert sorted(desk.notes(), key=str) == [("done", 0), ("void", None)]
+    def test_what_was_begun_and_did_not_happen_is_done_by_the_retry(self, setup: CommitSetup, crashed: bool) -> None:
+        uuid = setup.catalog.tables[ORDERS].uuid
+        setup.begin_noted(NewBatch("b1", ORDERS, uuid, DROP, ["r"], keys={self.key.id: self.key.fingerprint}))
+        setup = setup.restarted() if crashed else setup
+        setup.life.drop(ORDERS, setup.retry(self.key), purge=False)
+        assert ORDERS not in setup.catalog.tables
+        assert sorted(setup.notes(), key=str) == [("done", 0), ("void", None)]
 
-    def test_a_drop_that_was_beaten_by_another_is_refused_and_void(self, desk: Desk) -> None:
+    def test_a_drop_that_was_beaten_by_another_is_refused_and_void(self, setup: CommitSetup) -> None:
         class Faster(FakeCatalog):
             """Somebody else drops the table at the last moment."""
 
@@ -274,10 +274,10 @@ class TestDrop:
                 del self.tables[table.name]
                 return FakeCatalog.rename(self, table, to)
 
-        faster = Desk(desk.ledger_file, catalog=Faster(dict(desk.catalog.tables)))
+        faster = CommitSetup(setup.ledger_file, catalog=Faster(dict(setup.catalog.tables)))
         with pytest.raises(TableNotFound):
             faster.life.drop(ORDERS, Call("r", self.key), purge=False)
-        assert desk.notes() == [("void", None)]
+        assert setup.notes() == [("void", None)]
 
 
 class TestBatches:
@@ -289,133 +289,133 @@ class TestBatches:
     def calls(self) -> list[Call]:
         return [Call(f"r{i}", key) for i, key in enumerate(self.keys)] + [Call("r3")]
 
-    def test_a_batch_is_noted_with_all_who_asked_and_all_their_keys(self, desk: Desk) -> None:
-        desk.commits.batches.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.calls, 17)
-        noted = desk.ledger.find("b1")
+    def test_a_batch_is_noted_with_all_who_asked_and_all_their_keys(self, setup: CommitSetup) -> None:
+        setup.commits.batches.begin("b1", setup.catalog.load(ORDERS), "WRITE", self.calls, 17)
+        noted = setup.ledger.find("b1")
         assert noted
         assert (noted.state, noted.requests, noted.records, noted.operation) == ("begun", 4, 17, "WRITE")
         for i, key in enumerate(self.keys):
-            known = desk.ledger.key(key.id)
+            known = setup.ledger.key(key.id)
             assert known
             assert (known.fingerprint, known.batch, known.answer) == (f"print {i}", "b1", None)
 
-    def test_its_end_is_noted_with_the_answers_and_the_count(self, desk: Desk) -> None:
-        desk.commits.batches.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.calls)
-        desk.commits.batches.end("b1", 7, {key.id: key.text.encode() for key in self.keys}, ("uuid", 4))
-        assert desk.notes() == [("done", 7)]
-        answers = [desk.ledger.key(key.id) for key in self.keys]
+    def test_its_end_is_noted_with_the_answers_and_the_count(self, setup: CommitSetup) -> None:
+        setup.commits.batches.begin("b1", setup.catalog.load(ORDERS), "WRITE", self.calls)
+        setup.commits.batches.end("b1", 7, {key.id: key.text.encode() for key in self.keys}, ("uuid", 4))
+        assert setup.notes() == [("done", 7)]
+        answers = [setup.ledger.key(key.id) for key in self.keys]
         assert [known and known.answer for known in answers] == [b"k0", b"k1", b"k2"]
-        assert desk.ledger.writes("uuid") == 4
+        assert setup.ledger.writes("uuid") == 4
 
-    def test_a_failed_batch_that_committed_is_found(self, desk: Desk) -> None:
-        desk.commits.batches.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.calls)
-        made = desk.catalog.append(ORDERS, "b1")
-        table = desk.catalog.load(ORDERS)
-        found = desk.commits.batches.committed_despite(EngineUnavailable("gone"), "b1", table).committed_by("b1")
+    def test_a_failed_batch_that_committed_is_found(self, setup: CommitSetup) -> None:
+        setup.commits.batches.begin("b1", setup.catalog.load(ORDERS), "WRITE", self.calls)
+        made = setup.catalog.append(ORDERS, "b1")
+        table = setup.catalog.load(ORDERS)
+        found = setup.commits.batches.committed_despite(EngineUnavailable("gone"), "b1", table).committed_by("b1")
         assert found
         assert found.snapshot_id == made
-        assert desk.notes() == [("begun", None)]
+        assert setup.notes() == [("begun", None)]
 
     @pytest.mark.parametrize(
         ("failure", "state"), [(EngineUnavailable("gone"), "void"), (OutcomeUnknown("who knows"), "begun")]
     )
     def test_one_that_did_not_is_void_unless_it_may_still_happen(
-        self, desk: Desk, failure: FirnError, state: str
+        self, setup: CommitSetup, failure: FirnError, state: str
     ) -> None:
-        desk.commits.batches.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.calls)
+        setup.commits.batches.begin("b1", setup.catalog.load(ORDERS), "WRITE", self.calls)
         with pytest.raises(type(failure)) as raised:
-            desk.commits.batches.committed_despite(failure, "b1", desk.catalog.load(ORDERS))
+            setup.commits.batches.committed_despite(failure, "b1", setup.catalog.load(ORDERS))
         assert raised.value is failure
-        assert desk.notes() == [(state, None)]
+        assert setup.notes() == [(state, None)]
 
-    def test_one_of_which_nobody_can_tell_stays_as_it_is(self, desk: Desk) -> None:
-        desk.commits.batches.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.calls)
-        table = desk.catalog.load(ORDERS)
-        desk.catalog.failures = [CatalogUnavailable("silent") for _ in range(3)]
+    def test_one_of_which_nobody_can_tell_stays_as_it_is(self, setup: CommitSetup) -> None:
+        setup.commits.batches.begin("b1", setup.catalog.load(ORDERS), "WRITE", self.calls)
+        table = setup.catalog.load(ORDERS)
+        setup.catalog.failures = [CatalogUnavailable("silent") for _ in range(3)]
         with pytest.raises(OutcomeUnknown) as unknown:
-            desk.commits.batches.committed_despite(EngineUnavailable("gone"), "b1", table)
+            setup.commits.batches.committed_despite(EngineUnavailable("gone"), "b1", table)
         assert unknown.value.details == {"batch": "b1"}
-        assert desk.notes() == [("begun", None)]
+        assert setup.notes() == [("begun", None)]
 
-    def test_an_answer_that_needed_no_change_is_kept_by_its_key(self, desk: Desk) -> None:
-        desk.commits.store_response(Call("r", self.keys[0]), b"body")
-        known = desk.ledger.key(self.keys[0].id)
+    def test_an_answer_that_needed_no_change_is_kept_by_its_key(self, setup: CommitSetup) -> None:
+        setup.commits.store_response(Call("r", self.keys[0]), b"body")
+        known = setup.ledger.key(self.keys[0].id)
         assert known
         assert (known.batch, known.answer) == (None, b"body")
-        desk.commits.store_response(Call("r"), b"without a key")
-        assert desk.notes() == []
+        setup.commits.store_response(Call("r"), b"without a key")
+        assert setup.notes() == []
 
-    def test_an_answer_that_cannot_be_kept_is_no_failure(self, desk: Desk) -> None:
-        desk.ledger.mute = frozenset({"answer"})
-        desk.commits.store_response(Call("r", self.keys[0]), b"body")
-        assert desk.ledger.key(self.keys[0].id) is None
-
-
-def made_with(desk: Desk, batch: str) -> None:
-    desk.catalog.create(NEW, SCHEMA, (), {BATCH_PROPERTY: batch})
+    def test_an_answer_that_cannot_be_kept_is_no_failure(self, setup: CommitSetup) -> None:
+        setup.ledger.mute = frozenset({"answer"})
+        setup.commits.store_response(Call("r", self.keys[0]), b"body")
+        assert setup.ledger.key(self.keys[0].id) is None
 
 
-def test_a_table_made_with_its_rows_is_noted_before_and_given_to_who_asks_again(desk: Desk) -> None:
+def made_with(setup: CommitSetup, batch: str) -> None:
+    setup.catalog.create(NEW, SCHEMA, (), {BATCH_PROPERTY: batch})
+
+
+def test_a_table_made_with_its_rows_is_noted_before_and_given_to_who_asks_again(setup: CommitSetup) -> None:
     key = key_of("REPARTITION")
 
     def make(batch: str) -> None:
-        noted = desk.ledger.key(key.id)
+        noted = setup.ledger.key(key.id)
         assert noted
         assert noted.batch == batch
-        made_with(desk, batch)
+        made_with(setup, batch)
 
-    table = desk.commits.create_with_rows(NEW, Call("r", key), make)
-    happened = desk.commits.earlier_batch(desk.retry(key))
+    table = setup.commits.create_with_rows(NEW, Call("r", key), make)
+    happened = setup.commits.earlier_batch(setup.retry(key))
     assert happened is not None
     assert table.properties[BATCH_PROPERTY] == happened.batch
 
 
-def test_a_table_that_was_made_although_its_job_failed_was_made(desk: Desk) -> None:
+def test_a_table_that_was_made_although_its_job_failed_was_made(setup: CommitSetup) -> None:
     def make(batch: str) -> None:
-        made_with(desk, batch)
+        made_with(setup, batch)
         raise EngineUnavailable("Spark ended")
 
-    assert desk.commits.create_with_rows(NEW, ASK, make).name == NEW
-    assert [state for state, _ in desk.notes()] == ["done"]
+    assert setup.commits.create_with_rows(NEW, ASK, make).name == NEW
+    assert [state for state, _ in setup.notes()] == ["done"]
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_table_that_could_not_be_made_is_noted_so(desk: Desk, taken: bool) -> None:
+def test_a_table_that_could_not_be_made_is_noted_so(setup: CommitSetup, taken: bool) -> None:
     def make(batch: str) -> None:
         if taken:
-            desk.catalog.create(NEW, SCHEMA, (), {})
+            setup.catalog.create(NEW, SCHEMA, (), {})
         raise StorageUnavailable("the disk is full")
 
     with pytest.raises(StorageUnavailable):
-        desk.commits.create_with_rows(NEW, ASK, make)
-    assert [state for state, _ in desk.notes()] == ["void"]
+        setup.commits.create_with_rows(NEW, ASK, make)
+    assert [state for state, _ in setup.notes()] == ["void"]
 
 
-def test_a_name_that_is_taken_is_refused(desk: Desk) -> None:
-    desk.catalog.create(NEW, SCHEMA, (), {})
+def test_a_name_that_is_taken_is_refused(setup: CommitSetup) -> None:
+    setup.catalog.create(NEW, SCHEMA, (), {})
     with pytest.raises(TableExists):
-        desk.commits.create_with_rows(NEW, ASK, lambda batch: made_with(desk, batch))
-    assert [state for state, _ in desk.notes()] == ["void"]
+        setup.commits.create_with_rows(NEW, ASK, lambda batch: made_with(setup, batch))
+    assert [state for state, _ in setup.notes()] == ["void"]
 
 
-def test_a_catalog_that_does_not_say_whether_a_table_was_made_leaves_it_open(desk: Desk) -> None:
+def test_a_catalog_that_does_not_say_whether_a_table_was_made_leaves_it_open(setup: CommitSetup) -> None:
     def make(batch: str) -> None:
-        made_with(desk, batch)
-        desk.catalog.failures = [CatalogUnavailable("the catalog does not respond")] * 3
+        made_with(setup, batch)
+        setup.catalog.failures = [CatalogUnavailable("the catalog does not respond")] * 3
         raise CatalogUnavailable("the catalog does not respond")
 
     with pytest.raises(OutcomeUnknown):
-        desk.commits.create_with_rows(NEW, ASK, make)
-    assert [state for state, _ in desk.notes()] == ["begun"]
-    desk.commits.batches.resolve()
-    assert [state for state, _ in desk.notes()] == ["done"]
+        setup.commits.create_with_rows(NEW, ASK, make)
+    assert [state for state, _ in setup.notes()] == ["begun"]
+    setup.commits.batches.resolve()
+    assert [state for state, _ in setup.notes()] == ["done"]
 
 
-def test_a_table_that_cannot_be_read_after_it_was_made_is_not_said_to_be_missing(desk: Desk) -> None:
+def test_a_table_that_cannot_be_read_after_it_was_made_is_not_said_to_be_missing(setup: CommitSetup) -> None:
     def make(batch: str) -> None:
-        made_with(desk, batch)
-        desk.catalog.failures = [CatalogUnavailable("the catalog does not respond")] * 3
+        made_with(setup, batch)
+        setup.catalog.failures = [CatalogUnavailable("the catalog does not respond")] * 3
 
     with pytest.raises(OutcomeUnknown):
-        desk.commits.create_with_rows(NEW, ASK, make)
-    assert [state for state, _ in desk.notes()] == ["done"]
+        setup.commits.create_with_rows(NEW, ASK, make)
+    assert [state for state, _ in setup.notes()] == ["done"]

@@ -13,21 +13,21 @@ from service.ledger.table_records import DROP
 from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, TableName, dropped_table_name
 from tests.fakes import FakeOwners
-from tests.unit.desk import NEW, ORDERS, SCHEMA, Desk
+from tests.unit.commit_setup import NEW, ORDERS, SCHEMA, CommitSetup
 
 KEY = IdempotencyKey("UPDATE", ORDERS, "k1", "print")
 
 
 class Street:
-    """Two instances with a desk each, over the same tables and notes."""
+    """Two instances with a setup each, over the same tables and notes."""
 
     def __init__(self, path: Path) -> None:
         owners = FakeOwners("here")
-        self.here = Desk(path).instance(owners)
+        self.here = CommitSetup(path).instance(owners)
         self.there = self.here.instance(owners.beside("there"))
         self.catalog = self.here.catalog
 
-    def instance(self, me: str) -> Desk:
+    def instance(self, me: str) -> CommitSetup:
         assert isinstance(self.here.ledger.owners, FakeOwners)
         return self.here.instance(self.here.ledger.owners.beside(me))
 
@@ -292,13 +292,13 @@ class TestAlone:
 
     @pytest.mark.parametrize("came", [True, False])
     def test_what_an_earlier_process_left_is_only_looked_for(self, tmp_path: Path, came: bool) -> None:
-        desk = Desk(tmp_path / "ledger.db")
-        desk.begin("b1", ORDERS, desk.catalog.tables[ORDERS].uuid)
-        made = desk.catalog.append(ORDERS, "b1") if came else None
-        later = desk.restarted()
+        setup = CommitSetup(tmp_path / "ledger.db")
+        setup.begin("b1", ORDERS, setup.catalog.tables[ORDERS].uuid)
+        made = setup.catalog.append(ORDERS, "b1") if came else None
+        later = setup.restarted()
         assert later.commits.batches.recover() == 1
-        assert (desk.catalog.fences, desk.history()) == ([], int(came))
-        assert desk.notes() == [("done" if came else "void", made)]
+        assert (setup.catalog.fences, setup.history()) == ([], int(came))
+        assert setup.notes() == [("done" if came else "void", made)]
 
     def test_what_several_left_is_settled_by_one_that_is_alone(self, street: Street) -> None:
         """A home that was moved back from several instances to one."""
@@ -309,7 +309,7 @@ class TestAlone:
         assert (street.noted().state, street.catalog.fences) == ("void", [])
 
     def test_its_change_is_its_own_without_a_look_at_the_ledger(self, tmp_path: Path) -> None:
-        Desk(tmp_path / "ledger.db").commits.must_be_ours("never begun")
+        CommitSetup(tmp_path / "ledger.db").commits.must_be_ours("never begun")
 
 
 def test_among_several_a_change_that_was_never_noted_is_nobodys(street: Street) -> None:

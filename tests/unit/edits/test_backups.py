@@ -19,7 +19,7 @@ from service.model.properties import TableProperties, changed_properties, descri
 from service.model.schema.definition import parse_schema
 from service.settings import EditSettings, IcebergSettings
 from tests.fakes import FakeTable
-from tests.unit.desk import Desk
+from tests.unit.commit_setup import CommitSetup
 
 SETTINGS = IcebergSettings()
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
@@ -28,8 +28,8 @@ MOMENTS = st.integers(0, 253_402_300_799_999)
 
 
 def backups(home: Path, **settings: Any) -> Backups:
-    desk = Desk(home / "ledger.db")
-    return Backups(EditSettings(**settings), desk.catalog.as_catalog, desk.commits)
+    setup = CommitSetup(home / "ledger.db")
+    return Backups(EditSettings(**settings), setup.catalog.as_catalog, setup.commits)
 
 
 def table(**edits: Any) -> Table:
@@ -44,9 +44,9 @@ def snapshot(parent_id: int | None, **summary: str) -> Snapshot:
 
 @given(now_ms=MOMENTS, operation=st.sampled_from(["UPDATE", "DELETE", "UPSERT", "WRITE", "RESTORE_BACKUP"]))
 def test_a_backups_name_says_when_and_for_what_it_was_made(now_ms: int, operation: str) -> None:
-    told = parse_backup_name(named(operation, now_ms))
-    assert told is not None
-    moment, made = told
+    result = parse_backup_name(named(operation, now_ms))
+    assert result is not None
+    moment, made = result
     assert (round(moment.timestamp() * 1000), moment.tzinfo, made) == (now_ms, UTC, operation)
 
 
@@ -109,10 +109,10 @@ def test_the_request_has_the_last_word_then_the_table_then_the_settings(
     tag = backups(tmp_path, **service).wanted(table(**own), asked, hours, "UPSERT")
     assert (tag and tag.keep_ms) == (kept and kept * 3_600_000)
     if tag:
-        told = parse_backup_name(tag.name)
-        assert told is not None
-        assert told[1] == "UPSERT"
-        assert abs(told[0].timestamp() - time.time()) < 60
+        result = parse_backup_name(tag.name)
+        assert result is not None
+        assert result[1] == "UPSERT"
+        assert abs(result[0].timestamp() - time.time()) < 60
 
 
 @pytest.mark.parametrize("asked", [None, False])
@@ -132,10 +132,10 @@ def test_a_change_names_the_backup_it_made_and_a_first_commit_made_none() -> Non
 
 
 def test_a_tables_options_are_kept_in_its_properties_and_shown_as_they_were_given() -> None:
-    wishes = {"create_backup": True, "backup_retention_hours": 24, "undo_retention_hours": 2}
-    properties = to_iceberg(TableProperties.model_validate({"edits": wishes}), SETTINGS)
-    assert describe(properties)["edits"] == wishes
-    assert edit_policy(properties, EditSettings()).model_dump() == wishes
+    options_given = {"create_backup": True, "backup_retention_hours": 24, "undo_retention_hours": 2}
+    properties = to_iceberg(TableProperties.model_validate({"edits": options_given}), SETTINGS)
+    assert describe(properties)["edits"] == options_given
+    assert edit_policy(properties, EditSettings()).model_dump() == options_given
     plain = to_iceberg(TableProperties(), SETTINGS)
     assert "edits" not in describe(plain)
     assert edit_policy(plain, EditSettings()) == EditSettings()
@@ -167,15 +167,15 @@ def test_what_another_program_wrote_and_cannot_be_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "option",
     [{"create_backup": "yes"}, {"backup_retention_hours": 0}, {"keep": True}],
 )
-def test_an_impossible_option_is_refused(wish: dict[str, Any]) -> None:
-    for properties in ({"edits": wish}, wish):
+def test_an_impossible_option_is_refused(option: dict[str, Any]) -> None:
+    for properties in ({"edits": option}, option):
         with pytest.raises(ValidationError):
             TableProperties.model_validate(properties)
 
 
 def test_a_backups_time_is_that_of_utc() -> None:
-    told = parse_backup_name("backup-20240501T101112045Z-update-0123abcd")
-    assert told == (datetime(2024, 5, 1, 10, 11, 12, 45_000, tzinfo=UTC), "UPDATE")
+    result = parse_backup_name("backup-20240501T101112045Z-update-0123abcd")
+    assert result == (datetime(2024, 5, 1, 10, 11, 12, 45_000, tzinfo=UTC), "UPDATE")

@@ -16,12 +16,12 @@ def test_keys_are_those_asked_for_or_the_primary_key() -> None:
 
 
 def test_an_empty_list_is_refused_as_that_and_not_as_a_missing_one() -> None:
-    for schema, keys, said in (
+    for schema, keys, message in (
         (KEYED, [], "the list is empty"),
         (KEYLESS, [], "the list is empty"),
         (KEYLESS, None, "it is missing"),
     ):
-        with pytest.raises(InvalidRequest, match=f"^key_cols: {said}") as refused:
+        with pytest.raises(InvalidRequest, match=f"^key_cols: {message}") as refused:
             key_columns(schema, keys)
         assert refused.value.field == "key_cols"
 

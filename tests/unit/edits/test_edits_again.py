@@ -20,7 +20,7 @@ from service.errors import FirnError
 from service.model.call import Call, IdempotencyKey
 from service.model.names import EDIT_PROPERTY
 from service.operations.operation import Operation
-from tests.unit.desk import ORDERS, Desk
+from tests.unit.commit_setup import ORDERS, CommitSetup
 
 ADDRESS = {"tenant_id": ORDERS.tenant, "namespace": ORDERS.namespace, "table": ORDERS.table}
 FILTER = {"gone": 1}
@@ -37,36 +37,38 @@ EDITS: list[tuple[Operation, dict[str, Any]]] = [
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path / "ledger.db")
+def setup(tmp_path: Path) -> CommitSetup:
+    return CommitSetup(tmp_path / "ledger.db")
 
 
-def run(edit: Operation, request: Any, app: App, desk: Desk, call: Call) -> Any:
-    edits = Edits(app.parts[Engine], desk.commits)
-    parts = app.parts.replaced({Catalog: desk.catalog.as_catalog, Commits: desk.commits, Edits: edits})
+def run(edit: Operation, request: Any, app: App, setup: CommitSetup, call: Call) -> Any:
+    edits = Edits(app.parts[Engine], setup.commits)
+    parts = app.parts.replaced({Catalog: setup.catalog.as_catalog, Commits: setup.commits, Edits: edits})
     return edit.bind(parts)(request, call)
 
 
 @pytest.mark.parametrize(("edit", "fields"), EDITS)
 def test_an_edit_whose_answer_was_lost_is_answered_though_the_table_has_other_columns_by_now(
-    edit: Operation, fields: dict[str, Any], app: App, desk: Desk
+    edit: Operation, fields: dict[str, Any], app: App, setup: CommitSetup
 ) -> None:
     key = IdempotencyKey(edit.name, ORDERS, "k1", "print")
     counts = {**vars(EditCounts()), "updated": 3, "deleted": 4, "inserted": 5, "files": 2}
 
     def change(table: Table, batch: str) -> None:
-        desk.catalog.append(table.name, batch, **{EDIT_PROPERTY: json.dumps(counts)})
+        setup.catalog.append(table.name, batch, **{EDIT_PROPERTY: json.dumps(counts)})
 
-    first = desk.commits.commit(desk.catalog.load(ORDERS), edit.name, Call("r1", key), change)
+    first = setup.commits.commit(setup.catalog.load(ORDERS), edit.name, Call("r1", key), change)
     request = edit.request.model_validate({"operation": edit.name, **ADDRESS, **fields})
-    answer: Any = run(edit, request, app, desk.restarted(), desk.retry(key))
+    answer: Any = run(edit, request, app, setup.restarted(), setup.retry(key))
     assert (answer.metadata.snapshot_id, answer.files_affected) == (str(first.snapshot_id), 2)
-    assert desk.history() == 1
+    assert setup.history() == 1
 
 
 @pytest.mark.parametrize(("edit", "fields"), EDITS)
-def test_one_that_has_not_happened_is_refused(edit: Operation, fields: dict[str, Any], app: App, desk: Desk) -> None:
+def test_one_that_has_not_happened_is_refused(
+    edit: Operation, fields: dict[str, Any], app: App, setup: CommitSetup
+) -> None:
     request = edit.request.model_validate({"operation": edit.name, **ADDRESS, **fields})
     with pytest.raises(FirnError):
-        run(edit, request, app, desk, Call("r1", IdempotencyKey(edit.name, ORDERS, "k1", "print")))
-    assert (desk.history(), desk.notes()) == (0, [])
+        run(edit, request, app, setup, Call("r1", IdempotencyKey(edit.name, ORDERS, "k1", "print")))
+    assert (setup.history(), setup.notes()) == (0, [])

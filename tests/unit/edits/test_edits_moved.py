@@ -50,8 +50,8 @@ class Applying:
         iceberg = self.catalog.load(ORDERS).iceberg
         if iceberg.schema().schema_id != found.base.schema_id:
             raise TableChanged("the schema has changed meanwhile")
-        said = {BATCH_PROPERTY: batch, EDIT_PROPERTY: json.dumps(vars(EditCounts()))}
-        with iceberg.transaction() as transaction, transaction.update_snapshot(said).fast_append():
+        message = {BATCH_PROPERTY: batch, EDIT_PROPERTY: json.dumps(vars(EditCounts()))}
+        with iceberg.transaction() as transaction, transaction.update_snapshot(message).fast_append():
             pass
 
 
@@ -129,3 +129,9 @@ def test_one_that_is_overtaken_each_time_is_given_up(place: Place) -> None:
     place.engine.moves = 9
     with pytest.raises(CommitConflict, match="send the request again"):
         place.edit(place.catalog.load(ORDERS), of_country)
+
+
+def test_a_file_that_the_metadata_does_not_name_has_no_rows_and_no_bytes() -> None:
+    """Spark read it all the same, so the row counts do not add up, and that is the error that says so."""
+    base = EditBase("t", "u", 0, 1, True, {"a": 2}, {"a": 10}, False)
+    assert (base.rows_in(["a", "b"]), base.bytes_of(["a", "b"])) == (2, 10)

@@ -40,7 +40,7 @@ def test_the_first_partition_fields_of_a_table_are_numbered_as_catalogs_do() -> 
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "message"),
     [
         (PartitionField("id", "identity", "id"), "`id`"),
         (BUCKET, "firn.system.bucket(8, `id`)"),
@@ -50,8 +50,8 @@ def test_the_first_partition_fields_of_a_table_are_numbered_as_catalogs_do() -> 
         (PartitionField("u", "bucket", "b", 2), "firn.system.bucket(2, unhex(replace(`u`, '-', '')))"),
     ],
 )
-def test_a_partition_value_is_what_icebergs_own_functions_say(field: PartitionField, said: str) -> None:
-    assert value(field, SCHEMA) == said
+def test_a_partition_value_is_what_icebergs_own_functions_say(field: PartitionField, message: str) -> None:
+    assert value(field, SCHEMA) == message
 
 
 def test_numbers_that_only_files_tell_apart_are_told_apart_in_the_order_of_rows() -> None:

@@ -12,16 +12,16 @@ URL = "postgresql://fi%40rn:p%2Fw%20%25@db.example.com:5433/lake?sslmode=require
 
 
 def test_sqlalchemy_is_told_the_same_place_its_driver_and_how_long_to_wait() -> None:
-    told = make_url(postgres.sqlalchemy(URL))
-    assert (told.drivername, told.host, told.port, told.database) == (
+    result = make_url(postgres.sqlalchemy(URL))
+    assert (result.drivername, result.host, result.port, result.database) == (
         "postgresql+psycopg",
         "db.example.com",
         5433,
         "lake",
     )
-    assert (told.username, told.password) == ("fi@rn", "p/w %")
-    assert (told.query["sslmode"], told.query["connect_timeout"]) == ("require", "5")
-    assert told.query["options"] == "-c statement_timeout=30000 -c lock_timeout=30000"
+    assert (result.username, result.password) == ("fi@rn", "p/w %")
+    assert (result.query["sslmode"], result.query["connect_timeout"]) == ("require", "5")
+    assert result.query["options"] == "-c statement_timeout=30000 -c lock_timeout=30000"
 
 
 def test_spark_is_told_the_same_place_and_the_password_beside_it() -> None:
@@ -36,6 +36,6 @@ def test_spark_is_told_the_same_place_and_the_password_beside_it() -> None:
 
 
 def test_where_no_user_is_named_the_driver_takes_its_own_default() -> None:
-    told = postgres.jdbc("postgresql://[::1]/lake")
-    assert told["uri"] == "jdbc:postgresql://[::1]/lake"
-    assert not {"jdbc.user", "jdbc.password"} & told.keys()
+    result = postgres.jdbc("postgresql://[::1]/lake")
+    assert result["uri"] == "jdbc:postgresql://[::1]/lake"
+    assert not {"jdbc.user", "jdbc.password"} & result.keys()

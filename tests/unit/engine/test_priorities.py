@@ -51,6 +51,14 @@ def test_priorities_are_set_only_if_they_can_be_raised_again(
     assert priorities.are_set(conf) == can
 
 
+def test_no_other_priority_differs_from_normal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise Java's compiler and garbage collector take the cores from the threads that serve requests."""
+    monkeypatch.setattr(priorities, "_can_raise", lambda: True)
+    options = priorities.java_options("local[2]")
+    assert options[1] == f"-XX:JavaPriority1_To_OSPriority={priorities.NICE}"
+    assert options[2:] == tuple(f"-XX:JavaPriority{priority}_To_OSPriority=0" for priority in range(2, 11))
+
+
 def test_a_cluster_runs_no_tasks_in_our_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(priorities, "_can_raise", lambda: True)
     settings = load({"FIRN_HOME": str(tmp_path), "FIRN_SPARK__MASTER": "spark://host:7077"})

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from service.engine.iceberg.tables import PinnedTable
 from service.engine.jobs.select import statement
 from service.engine.sql.sql import Parameters
 from service.errors import FirnError, InvalidFilter, InvalidQuery, UnknownField
@@ -124,7 +123,7 @@ def test_a_number_that_is_looked_for_stands_beside_spark_s_code_and_not_in_it(
 
 
 def test_a_snapshot_that_the_session_keeps_is_read_by_its_view() -> None:
-    kept = {(PEOPLE.spark_name, 7): PinnedTable("_firn_1", None)}
+    kept = {(PEOPLE.spark_name, 7): "`_firn_1`"}
     read = statement(planned(projection="id"), Parameters(), kept)
     assert read == f"SELECT `people`.`id` AS c0 FROM `_firn_1` AS `people` WHERE TRUE {TAIL}"
 

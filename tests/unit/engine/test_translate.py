@@ -87,15 +87,15 @@ SPARK = "org.apache.spark.SparkException"
 def test_a_java_exception_is_known_by_its_class_however_deep_it_lies(
     thrown: str, code: str, wrapped: tuple[str, ...]
 ) -> None:
-    told = translated(java(*wrapped, thrown))
-    assert isinstance(told, FirnError)
-    assert told.code == code
+    result = translated(java(*wrapped, thrown))
+    assert isinstance(result, FirnError)
+    assert result.code == code
 
 
 def test_the_first_class_that_is_known_decides() -> None:
     """A commit that failed because the storage did is a failed commit."""
-    told = translated(java(SPARK, f"{ICEBERG}.CommitStateUnknownException", "java.io.IOException"))
-    assert isinstance(told, errors.OutcomeUnknown)
+    result = translated(java(SPARK, f"{ICEBERG}.CommitStateUnknownException", "java.io.IOException"))
+    assert isinstance(result, errors.OutcomeUnknown)
 
 
 def test_a_message_that_quotes_data_is_not_taken_for_a_cancelled_job() -> None:
@@ -117,9 +117,9 @@ def test_a_full_disk_is_the_storages_failure(message: str) -> None:
     ],
 )
 def test_cancelled_work_may_be_sent_again(message: str) -> None:
-    told = translated(java(SPARK, message=message))
-    assert isinstance(told, errors.EngineUnavailable)
-    assert told.retryable
+    result = translated(java(SPARK, message=message))
+    assert isinstance(result, errors.EngineUnavailable)
+    assert result.retryable
 
 
 @pytest.mark.parametrize(
@@ -196,22 +196,24 @@ def test_a_table_that_iceberg_will_not_read_for_its_columns_names_is_no_conflict
     ],
 )
 def test_a_state_decides_before_the_text_does(state: str, kind: type[FirnError]) -> None:
-    told = translated(Refused(state, "[X] No space left on device was cancelled SQLSTATE: 42703\n== SQL ==\nSELECT"))
-    assert type(told) is kind
-    assert "== SQL" not in str(told)
+    result = translated(Refused(state, "[X] No space left on device was cancelled SQLSTATE: 42703\n== SQL ==\nSELECT"))
+    assert type(result) is kind
+    assert "== SQL" not in str(result)
 
 
 def test_a_value_that_cannot_be_computed_is_said_to_be_the_row_s() -> None:
     text = "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate it. SQLSTATE: 22012\n== SQL ==\n(a / b)"
     for error in (Refused("22012", text), java(SPARK, message=text)):
-        told = translated(error)
-        assert isinstance(told, errors.InvalidQuery)
-        assert told.message.startswith("a value of a row cannot be computed: Division by zero. Use `try_divide`")
-        assert "SQL" not in told.message
+        result = translated(error)
+        assert isinstance(result, errors.InvalidQuery)
+        assert result.message == (
+            "a value of a row cannot be computed: Division by zero; divide by nullif(divisor, 0) to get null instead"
+        )
+        assert result.suggestion == "nullif(divisor, 0)"
 
 
 @pytest.mark.parametrize(
-    ("said", "field"),
+    ("expected", "field"),
     [
         ("updates.home.city.expression: the expression is null for a row", "updates.home.city.expression"),
         ("transform.day.expression: the expression gives a time too far", "transform.day.expression"),
@@ -219,12 +221,12 @@ def test_a_value_that_cannot_be_computed_is_said_to_be_the_row_s() -> None:
         ("CAST AS uuid: a text is not a uuid", None),
     ],
 )
-def test_what_a_statement_of_ours_refuses_of_a_row_is_told_as_it_is(said: str, field: str | None) -> None:
-    error = java(SPARK, message=f"[USER_RAISED_EXCEPTION] {REFUSED}{said} SQLSTATE: P0001")
-    told = translated(error)
-    assert isinstance(told, errors.InvalidRequest)
-    assert (told.message, told.field) == (said, field)
-    other = java(SPARK, message=f"[USER_RAISED_EXCEPTION] {said} SQLSTATE: P0001")
+def test_what_a_statement_of_ours_refuses_of_a_row_is_told_as_it_is(expected: str, field: str | None) -> None:
+    error = java(SPARK, message=f"[USER_RAISED_EXCEPTION] {REFUSED}{expected} SQLSTATE: P0001")
+    result = translated(error)
+    assert isinstance(result, errors.InvalidRequest)
+    assert (result.message, result.field) == (expected, field)
+    other = java(SPARK, message=f"[USER_RAISED_EXCEPTION] {expected} SQLSTATE: P0001")
     assert translated(other) is other
 
 
@@ -286,11 +288,11 @@ def test_every_exception_of_pyiceberg_is_spoken_for() -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_pyicebergs_exceptions_are_told_as_ours(name: str) -> None:
-    told = caught(PYICEBERG[name]("it failed\nwith more lines"))
-    assert isinstance(told, FirnError)
-    assert told.code == NAMED[name]
-    assert "more lines" not in told.message
-    assert isinstance(told.__cause__, PYICEBERG[name])
+    result = caught(PYICEBERG[name]("it failed\nwith more lines"))
+    assert isinstance(result, FirnError)
+    assert result.code == NAMED[name]
+    assert "more lines" not in result.message
+    assert isinstance(result.__cause__, PYICEBERG[name])
 
 
 @dataclass
@@ -318,10 +320,10 @@ class Case:
     ids=lambda case: type(case.make()).__name__,
 )
 def test_what_lies_below_pyiceberg_is_told_as_ours(case: Case) -> None:
-    told = caught(case.make())
-    assert isinstance(told, FirnError)
-    assert told.code == case.code
-    assert told.retryable
+    result = caught(case.make())
+    assert isinstance(result, FirnError)
+    assert result.code == case.code
+    assert result.retryable
 
 
 def test_our_own_errors_pass_and_defects_stay_defects() -> None:

@@ -139,7 +139,7 @@ def test_a_port_that_is_in_use_is_found_before_anything_is_installed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
+    ("variable", "value", "message"),
     [
         ("JAVA_HOME", "/nowhere", "JAVA_HOME"),
         ("FIRN_PORT", "many", "FIRN_PORT"),
@@ -148,7 +148,7 @@ def test_a_port_that_is_in_use_is_found_before_anything_is_installed() -> None:
     ],
 )
 def test_the_command_says_what_is_wrong_in_one_line_and_exits_with_1(
-    tmp_path: Path, variable: str, value: str, said: str
+    tmp_path: Path, variable: str, value: str, message: str
 ) -> None:
     environ = {
         **{name: text for name, text in os.environ.items() if not name.startswith("FIRN_")},
@@ -162,7 +162,7 @@ def test_the_command_says_what_is_wrong_in_one_line_and_exits_with_1(
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith("firn: ")
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 

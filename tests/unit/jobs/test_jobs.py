@@ -58,7 +58,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "ledger.db")
 
 
-def begun(jobs: Jobs, world: World, progress: Any = None, running: Call | None = None) -> Job:
+def started(jobs: Jobs, world: World, progress: Any = None, running: Call | None = None) -> Job:
     return jobs.accept("BULK", world.table, progress or BulkProgress("writing", 3, 50), PROMISE, running)
 
 
@@ -68,7 +68,7 @@ def outcome(described: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_running_job_shows_how_far_it_is(world: World) -> None:
     jobs, progress = world.process(), BulkProgress("writing", 3, 50)
-    job = begun(jobs, world, progress)
+    job = started(jobs, world, progress)
     progress.records = 7
     described = jobs.describe(job.id)
     assert (described["id"], described["kind"], described["state"]) == (job.id, "BULK", "running")
@@ -84,7 +84,7 @@ def test_progress_may_be_any_dataclass(world: World) -> None:
         files_done: int = 2
 
     jobs = world.process()
-    job = begun(jobs, world, Files())
+    job = started(jobs, world, Files())
     assert jobs.describe(job.id)["progress"] == {"phase": "merging", "files_done": 2}
     jobs.done(job, b"{}")
     assert world.process().describe(job.id)["progress"] == {"phase": "merging", "files_done": 2}
@@ -93,7 +93,7 @@ def test_progress_may_be_any_dataclass(world: World) -> None:
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_job_that_has_ended_shows_what_came_of_it(world: World, restarted: bool) -> None:
     jobs, progress = world.process(), BulkProgress("writing", 3, 50)
-    good, bad = begun(jobs, world, progress), begun(jobs, world)
+    good, bad = started(jobs, world, progress), started(jobs, world)
     progress.phase = "done"
     jobs.done(good, b'{"success": true, "records_written": 3}')
     jobs.failed(bad, b'{"code": "COMMIT_CONFLICT"}')
@@ -111,7 +111,7 @@ def test_an_unknown_job_is_not_found(world: World) -> None:
 
 def test_ids_cannot_be_guessed_from_one_another(world: World) -> None:
     jobs = world.process()
-    ids = {begun(jobs, world).id for _ in range(20)}
+    ids = {started(jobs, world).id for _ in range(20)}
     assert len(ids) == 20
     assert all(len(i) == 32 for i in ids)
     assert len({i[:6] for i in ids}) == 20
@@ -119,7 +119,7 @@ def test_ids_cannot_be_guessed_from_one_another(world: World) -> None:
 
 def test_a_job_whose_batch_the_table_has_is_done_though_its_process_died(world: World) -> None:
     jobs = world.process()
-    job = begun(jobs, world)
+    job = started(jobs, world)
     jobs.tries(job, "beaten")
     jobs.tries(job, "batch-2")
     snapshot_id = world.catalog.append(NAME, "batch-2")
@@ -136,7 +136,7 @@ def test_a_job_whose_batch_the_table_has_not_was_interrupted_when_its_process_di
     world: World, tried: str | None
 ) -> None:
     jobs = world.process()
-    job = begun(jobs, world)
+    job = started(jobs, world)
     if tried:
         jobs.tries(job, tried)
     world.catalog.append(NAME, "another")
@@ -153,7 +153,7 @@ def test_a_job_whose_batch_the_table_has_not_was_interrupted_when_its_process_di
 
 def test_a_job_whose_table_is_gone_was_interrupted(world: World) -> None:
     jobs = world.process()
-    job = begun(jobs, world)
+    job = started(jobs, world)
     jobs.tries(job, "batch-1")
     world.catalog.append(NAME, "batch-1")
     world.catalog.drop(world.table, purge=True)
@@ -166,7 +166,7 @@ def test_a_job_whose_table_is_gone_was_interrupted(world: World) -> None:
 
 def test_nothing_is_said_of_a_job_while_the_catalog_is_silent(world: World) -> None:
     jobs = world.process()
-    job = begun(jobs, world)
+    job = started(jobs, world)
     jobs.tries(job, "batch-1")
     world.catalog.append(NAME, "batch-1")
     world.catalog.failures += [CatalogUnavailable("no answer"), CatalogUnavailable("no answer")]
@@ -179,14 +179,14 @@ def test_nothing_is_said_of_a_job_while_the_catalog_is_silent(world: World) -> N
 
 def test_recovery_leaves_alone_what_runs_in_this_process(world: World) -> None:
     jobs = world.process()
-    job = begun(jobs, world)
+    job = started(jobs, world)
     assert jobs.recover() == 0
     assert jobs.describe(job.id)["state"] == "running"
 
 
 def test_a_job_is_forgotten_a_week_after_its_end(world: World) -> None:
     jobs = world.process()
-    old, young, running = begun(jobs, world), begun(jobs, world), begun(jobs, world)
+    old, young, running = started(jobs, world), started(jobs, world), started(jobs, world)
     jobs.done(old, b"{}")
     jobs.done(young, b"{}")
     now = time.time_ns() // 1_000_000
@@ -204,7 +204,7 @@ def test_a_job_is_forgotten_a_week_after_its_end(world: World) -> None:
 
 def test_an_end_that_the_ledger_could_not_note_is_still_told(world: World) -> None:
     jobs = world.process()
-    job = begun(jobs, world)
+    job = started(jobs, world)
     world.path.rename(world.path.with_suffix(".away"))
     jobs.ledger.close()
     world.path.mkdir()
@@ -216,7 +216,7 @@ def test_an_end_that_could_not_be_noted_is_noted_as_soon_as_it_can_be(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = world.process()
-    job = begun(jobs, world)
+    job = started(jobs, world)
     with monkeypatch.context() as silent:
 
         def end(*_: object) -> None:
@@ -246,7 +246,7 @@ def test_a_restart_tells_how_far_an_interrupted_job_had_come(world: World) -> No
 
 def test_the_first_end_of_a_job_counts(world: World) -> None:
     jobs = world.process()
-    job = begun(jobs, world)
+    job = started(jobs, world)
     jobs.interrupted(job)
     jobs.done(job, b"{}")
     assert jobs.describe(job.id)["state"] == "interrupted"
@@ -257,7 +257,7 @@ def test_what_fails_while_the_process_stops_was_interrupted_and_what_is_done_is_
     world: World, end: Callable[[Jobs, Job, bytes], None]
 ) -> None:
     jobs, running, sealed = world.process(), Call(), Call()
-    failing, committing = begun(jobs, world, running=running), begun(jobs, world, running=sealed)
+    failing, committing = started(jobs, world, running=running), started(jobs, world, running=sealed)
     sealed.seal()
     jobs.stop()
     assert (running.cancelled, sealed.cancelled) == (True, False)
@@ -273,7 +273,7 @@ class TestCancelling:
 
     def test_the_work_is_told_and_the_job_says_that_it_is_being_cancelled(self, world: World) -> None:
         jobs, running, told = world.process(), Call(), list[str]()
-        job = begun(jobs, world, running=running)
+        job = started(jobs, world, running=running)
         running.on_cancel(lambda: told.append("now"))
         described = jobs.cancel(job.id)
         assert (described["state"], described["cancelling"], told) == ("running", True, ["now"])
@@ -286,14 +286,14 @@ class TestCancelling:
 
     def test_a_job_that_has_ended_stays_as_it_is(self, world: World) -> None:
         jobs = world.process()
-        job = begun(jobs, world)
+        job = started(jobs, world)
         jobs.done(job, b'{"success": true}')
         for asked in (jobs, world.process()):
             assert outcome(asked.cancel(job.id)) == {"state": "done", "result": {"success": True}}
 
     def test_a_job_that_is_past_cancelling_goes_on(self, world: World) -> None:
         jobs, running = world.process(), Call()
-        job = begun(jobs, world, running=running)
+        job = started(jobs, world, running=running)
         running.seal()
         described = jobs.cancel(job.id)
         assert (described["state"], "cancelling" in described) == ("running", False)
@@ -333,7 +333,7 @@ class TestSeveralInstances:
         self, world: World, there: FakeOwners
     ) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        job = begun(other, world, BulkProgress("writing", 3, 50))
+        job = started(other, world, BulkProgress("writing", 3, 50))
         other.tries(job, "batch-1")
         world.catalog.append(NAME, "batch-1")
         assert here.recover() == 0
@@ -355,7 +355,7 @@ class TestSeveralInstances:
         self, world: World, there: FakeOwners, committed: bool, by: str
     ) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        job = begun(other, world)
+        job = started(other, world)
         other.tries(job, "batch-1")
         if committed:
             world.catalog.append(NAME, "batch-1")
@@ -369,14 +369,14 @@ class TestSeveralInstances:
 
     def test_one_that_had_tried_nothing_yet_was_interrupted(self, world: World, there: FakeOwners) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        job = begun(other, world)
+        job = started(other, world)
         there.close()
         assert here.describe(job.id)["error"]["code"] == "UNAVAILABLE"
         assert world.catalog.fences == []
 
     def test_one_that_has_no_owner_is_settled_by_anybody(self, world: World, there: FakeOwners) -> None:
         other = world.process(there)
-        job = begun(other, world)
+        job = started(other, world)
         with other.ledger._writing() as connection:
             connection.exec_driver_sql("UPDATE jobs SET owner = ''")
         assert world.process(there.beside("here")).recover() == 1
@@ -385,8 +385,8 @@ class TestSeveralInstances:
     def test_a_cancel_reaches_the_instance_that_has_the_job(self, world: World, there: FakeOwners) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
         running, bystander = Call(), Call()
-        job = begun(other, world, running=running)
-        begun(other, world, running=bystander)
+        job = started(other, world, running=running)
+        started(other, world, running=bystander)
         described = here.cancel(job.id)
         assert (described["state"], described["cancelling"], running.cancelled) == ("running", True, False)
         here.look()
@@ -399,7 +399,7 @@ class TestSeveralInstances:
     def test_what_was_cancelled_too_late_is_done(self, world: World, there: FakeOwners) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
         running = Call()
-        job = begun(other, world, running=running)
+        job = started(other, world, running=running)
         running.seal()
         here.cancel(job.id)
         other.look()
@@ -410,14 +410,14 @@ class TestSeveralInstances:
         self, world: World, there: FakeOwners
     ) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        job = begun(other, world)
+        job = started(other, world)
         there.close()
         assert here.cancel(job.id)["state"] == "interrupted"
 
     def test_others_see_how_far_a_job_was_when_its_owner_last_looked(self, world: World, there: FakeOwners) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
         progress = BulkProgress("writing", 3, 50)
-        job = begun(other, world, progress)
+        job = started(other, world, progress)
         progress.records = 9
         assert here.describe(job.id)["progress"]["records"] == 3
         other.look()
@@ -428,7 +428,7 @@ class TestSeveralInstances:
     ) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
         running = Call()
-        here.cancel(begun(other, world, running=running).id)
+        here.cancel(started(other, world, running=running).id)
         with monkeypatch.context() as silent:
 
             def look(_: object) -> set[str]:
@@ -442,7 +442,7 @@ class TestSeveralInstances:
 
     def test_who_settles_a_job_late_does_not_undo_its_end(self, world: World, there: FakeOwners) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        job = begun(other, world)
+        job = started(other, world)
         seen = here.records.find(job.id)
         assert seen
         other.done(job, b'{"success": true}')
@@ -453,7 +453,7 @@ class TestSeveralInstances:
         self, world: World, there: FakeOwners
     ) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        job = begun(other, world)
+        job = started(other, world)
         other.tries(job, "batch-1")
         seen = here.records.find(job.id)
         assert seen
@@ -465,7 +465,7 @@ class TestSeveralInstances:
 
     def test_whoever_was_taken_for_gone_tries_no_other_batch(self, world: World, there: FakeOwners) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        job = begun(other, world)
+        job = started(other, world)
         there.close()
         assert here.recover() == 1
         with pytest.raises(CommitConflict):
@@ -475,7 +475,7 @@ class TestSeveralInstances:
         self, world: World, there: FakeOwners
     ) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        job = begun(other, world)
+        job = started(other, world)
         there.close()
         assert here.recover() == 1
         other.done(job, b'{"success": true}')
@@ -499,10 +499,10 @@ def test_a_tenants_jobs_are_listed_the_latest_first_and_nobody_elses(world: Worl
 
 def test_a_list_tells_how_far_each_job_is_and_not_what_came_of_it(world: World) -> None:
     jobs, progress = world.process(), BulkProgress("writing", 3, 50)
-    running = begun(jobs, world, progress)
+    running = started(jobs, world, progress)
     progress.records = 7
     time.sleep(0.002)
-    done = begun(jobs, world)
+    done = started(jobs, world)
     jobs.done(done, b'{"success": true}')
     ended, live = jobs.latest("acme", None, 10)
     assert (live["id"], live["state"], live["progress"]["records"]) == (running.id, "running", 7)
@@ -510,7 +510,7 @@ def test_a_list_tells_how_far_each_job_is_and_not_what_came_of_it(world: World) 
 
 
 def test_a_list_says_of_a_job_that_was_left_behind_that_it_was_interrupted(world: World) -> None:
-    left = begun(world.process(FakeOwners("a")), world)
+    left = started(world.process(FakeOwners("a")), world)
     after = world.process(FakeOwners("b"))
     [job] = after.latest("acme", None, 10)
     assert (job["id"], job["state"], "error" in job) == (left.id, "interrupted", False)

@@ -44,7 +44,7 @@ def look(request: Look) -> Told:
     return Told()
 
 
-class Desk:
+class CommitSetup:
     """As much of a router as a task is checked with."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Desk:
 
 
 def checked(task: dict[str, Any]) -> dict[str, Any]:
-    return check_task(task, Desk())  # type: ignore[arg-type]  # nothing is submitted
+    return check_task(task, CommitSetup())  # type: ignore[arg-type]  # nothing is submitted
 
 
 def test_a_good_task_is_kept_with_its_operation_in_capitals() -> None:

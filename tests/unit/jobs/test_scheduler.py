@@ -2,7 +2,6 @@
 
 import json
 import threading
-import uuid
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +20,7 @@ from service.errors import (
     ScheduleNotFound,
 )
 from service.jobs.schedules.scheduler import AT_ONCE, ATTEMPTS, GONE_S, STALL_S, to_ms
+from service.ledger.jobs import JobRecord
 from service.model.names import TableName
 from tests.fakes import FakeOwners, MuteLedger
 from tests.schedulers import (
@@ -148,7 +148,7 @@ def test_one_that_is_disabled_does_not_run_by_itself_and_does_when_told_to(world
     world.at(TWO + DAY)
     one.tick()
     assert one.pipeline.asked == []
-    live = one.schedules.run(one.found(), "r-1", uuid.uuid4().hex)
+    live = one.run_now(one.found(), "r-1")
     assert live is not None
     ended = live.over.result(0)
     assert ended is not None
@@ -159,8 +159,8 @@ def test_one_that_is_disabled_does_not_run_by_itself_and_does_when_told_to(world
 def test_who_asks_for_a_run_moves_no_due_time_and_begins_no_second_run(world: Here) -> None:
     one, two = world.instance(waiting=True), world.instance("two")
     one.notes.put(schedule(), replacing=False)
-    assert one.schedules.run(one.found(), "r-1", uuid.uuid4().hex) is not None
-    assert two.schedules.run(two.found(), "r-2", uuid.uuid4().hex) is None
+    assert one.run_now(one.found(), "r-1") is not None
+    assert two.run_now(two.found(), "r-2") is None
     world.at(TWO)
     two.tick()
     assert two.pipeline.asked == [], "the due one waits for the one under way"
@@ -173,9 +173,9 @@ def test_who_asks_for_a_run_moves_no_due_time_and_begins_no_second_run(world: He
 class TestTakingOver:
     """What an instance leaves is gone on with once, and can no longer be committed there."""
 
-    def begun(self, world: Here, **said: Any) -> Instance:
+    def begun(self, world: Here, **message: Any) -> Instance:
         one = world.instance(waiting=True)
-        one.notes.put(schedule(**said), replacing=False)
+        one.notes.put(schedule(**message), replacing=False)
         world.at(TWO)
         one.tick()
         assert len(one.work) == 1
@@ -216,8 +216,8 @@ class TestTakingOver:
         one.notes.put(schedule(), replacing=False)
         claim = one.notes.claim
 
-        def lost(*said: Any, **named: Any) -> None:
-            claim(*said, **named)
+        def lost(*message: Any, **named: Any) -> None:
+            claim(*message, **named)
             raise LedgerUnavailable("the answer was lost")
 
         world.at(TWO)
@@ -335,7 +335,7 @@ def test_a_run_that_a_stop_interrupted_is_resumed_once_at_the_next_start(world: 
 def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothing(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(**ALL), replacing=False)
-    live = one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+    live = one.run_now(one.found())
     assert live is not None
     one.pipeline.before = lambda table: one.schedules.delete("acme", "nightly")
     one.do_begun_work()
@@ -351,10 +351,10 @@ def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothi
 def test_a_new_schedule_of_the_same_name_is_another_one(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(), replacing=False)
-    one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+    one.run_now(one.found())
     one.schedules.delete("acme", "nightly")
     one.notes.put(schedule(id="id-2"), replacing=False)
-    one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+    one.run_now(one.found())
     assert one.found().run.fence == 1
     one.work.pop(0)()
     assert (one.pipeline.asked, one.states()) == ([], ["running"])
@@ -423,8 +423,8 @@ def test_one_table_that_fails_keeps_no_other_from_its_turn(world: Here) -> None:
     one.tick()
     [run] = one.runs()
     assert (run.state, one.pipeline.tables) == ("partly", ["orders", "people", "carts"])
-    told = [(o["table"], o["state"], o["reason"], o["error"]) for o in json.loads(run.progress)["outcomes"]]
-    assert told == [
+    reported = [(o["table"], o["state"], o["reason"], o["error"]) for o in json.loads(run.progress)["outcomes"]]
+    assert reported == [
         ("orders", "failed", None, {"code": "INTERNAL_ERROR", "message": "INTERNAL_ERROR it is"}),
         ("people", "done", "all is well", None),
         ("carts", "done", None, None),
@@ -544,7 +544,7 @@ class TestWindows:
 
     def test_who_asks_for_a_run_now_gets_it_now(self, world: Here) -> None:
         one = self.windowed(world, "01:00-02:00 Europe/Zurich")
-        assert one.schedules.run(one.found(), "r", uuid.uuid4().hex) is not None
+        assert one.run_now(one.found()) is not None
         assert one.pipeline.tables == ["orders", "people", "carts"]
 
     def test_a_window_of_no_known_place_fails_its_table_alone(self, world: Here) -> None:
@@ -565,7 +565,7 @@ def test_an_offline_table_is_left_out_whoever_asks_for_the_run(world: Here, due:
         world.at(TWO)
         one.tick()
     else:
-        one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+        one.run_now(one.found())
     assert one.pipeline.tables == ["people", "carts"]
     outcome = json.loads(one.runs()[0].progress)["outcomes"][0]
     assert (outcome["table"], outcome["state"], outcome["reason"]) == ("orders", "skipped", "the table is offline")
@@ -594,7 +594,7 @@ class TestSilence:
     ) -> None:
         one, two = world.instance(waiting=True), world.instance("two")
         one.notes.put(schedule(), replacing=False)
-        live = one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+        live = one.run_now(one.found())
         assert live is not None
 
         def silent(*_: Any) -> bool:
@@ -606,8 +606,8 @@ class TestSilence:
             ended = live.over.result(0)
             assert ended is not None
             assert (ended.state, one.states()) == ("done", ["running"])
-            with pytest.raises(LedgerUnavailable):
-                one.tick(1)
+            one.tick(1)
+            assert one.states() == ["running"]
         for _ in range(5):
             two.tick(STALL_S / 4)
             one.scheduler._beat()
@@ -616,12 +616,41 @@ class TestSilence:
         one.tick(1)
         assert (one.states(), one.found().run) == (["done"], None)
 
+    @pytest.mark.parametrize("failure", [LedgerUnavailable("not this one"), KeyError("a defect")])
+    def test_an_end_that_cannot_be_recorded_keeps_neither_another_end_nor_a_due_run_from_it(
+        self, world: Here, monkeypatch: pytest.MonkeyPatch, failure: Exception
+    ) -> None:
+        one = world.instance(waiting=True)
+        one.notes.put(schedule(), replacing=False)
+        one.notes.put(schedule(id="id-2", name="second", enabled=False, next_ms=None), replacing=False)
+        one.notes.put(schedule(id="id-3", name="due"), replacing=False)
+        for name in ("nightly", "second"):
+            assert one.run_now(one.schedules.find("acme", name)) is not None
+        failing: Exception = LedgerUnavailable("no answer")
+        end_held, tried = one.notes.jobs.end_held, []
+
+        def fail(held: JobRecord, ended: JobRecord) -> bool:
+            tried.append(held.claim)
+            if failing is not failure or held.claim == "id-1":
+                raise failing
+            return end_held(held, ended)
+
+        monkeypatch.setattr(one.notes.jobs, "end_held", fail)
+        one.do_begun_work()
+        assert tried == ["id-1", "id-2"]
+        failing = failure
+        world.at(TWO)
+        one.tick(1)
+        assert tried == ["id-1", "id-2"] * 2
+        assert one.schedules.find("acme", "second").run is None
+        assert one.schedules.find("acme", "due").run is not None
+
     def test_an_end_that_cannot_be_noted_at_all_is_told_and_keeps_nothing_from_its_turn(
         self, world: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         one = world.instance(waiting=True)
         one.notes.put(schedule(), replacing=False)
-        live = one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+        live = one.run_now(one.found())
         assert live is not None
 
         def broken(*_: Any) -> bool:
@@ -638,8 +667,8 @@ class TestSilence:
     ) -> None:
         one = world.instance(waiting=True)
         one.notes.put(schedule(), replacing=False)
-        one.schedules.run(one.found(), "r", uuid.uuid4().hex)
-        said: list[type[Exception]] = []
+        one.run_now(one.found())
+        message: list[type[Exception]] = []
 
         def silent(*_: Any) -> bool:
             raise LedgerUnavailable("no answer")
@@ -650,12 +679,12 @@ class TestSilence:
                 try:
                     one.pipeline.asked[-1][1].commit_gate()
                 except LedgerUnavailable as e:
-                    said.append(type(e))
+                    message.append(type(e))
             one.pipeline.asked[-1][1].commit_gate()
 
         one.pipeline.before = commit
         one.do_begun_work()
-        assert said == [LedgerUnavailable]
+        assert message == [LedgerUnavailable]
 
 
 def test_one_schedule_that_cannot_be_read_keeps_no_other_from_its_turn(

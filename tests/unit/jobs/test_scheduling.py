@@ -26,26 +26,26 @@ RUNNING = replace(ENDED, id="r-2", state="running", ended_ms=None)
 
 def test_a_run_that_has_not_ended_is_the_one_in_progress_whatever_was_read_of_the_schedule() -> None:
     for noted in (None, RUNNING):
-        told = schedule_result(schedule(run=noted), [RUNNING, ENDED], 1)
-        assert told.running is not None
-        assert told.last_run is not None
-        assert (told.running.run_id, told.last_run.run_id) == ("r-2", "r-1")
-        assert [run.run_id for run in told.runs] == ["r-2"]
-    told = schedule_result(schedule(run=RUNNING), [replace(ENDED, id="r-2"), ENDED], 0)
-    assert (told.running, told.last_run and told.last_run.run_id, told.runs) == (None, "r-2", [])
+        result = schedule_result(schedule(run=noted), [RUNNING, ENDED], 1)
+        assert result.running is not None
+        assert result.last_run is not None
+        assert (result.running.job_id, result.last_run.job_id) == ("r-2", "r-1")
+        assert [run.job_id for run in result.runs] == ["r-2"]
+    result = schedule_result(schedule(run=RUNNING), [replace(ENDED, id="r-2"), ENDED], 0)
+    assert (result.running, result.last_run and result.last_run.job_id, result.runs) == (None, "r-2", [])
 
 
 def test_one_that_has_never_run_says_so() -> None:
-    told = schedule_result(schedule(delay_s=900), [], 5)
-    assert (told.running, told.last_run, told.runs) == (None, None, [])
-    assert (told.delay, told.next_run, told.task) == ("15m", TWO, {"operation": "COMPACT", "force": True})
+    result = schedule_result(schedule(delay_s=900), [], 5)
+    assert (result.running, result.last_run, result.runs) == (None, None, [])
+    assert (result.delay, result.next_run_at, result.task) == ("15m", TWO, {"operation": "COMPACT", "force": True})
 
 
 def test_failures_are_told_first_then_what_was_skipped() -> None:
     tally = RunTally(tables=3)
     for table, state in (("a", "done"), ("b", "skipped"), ("c", "failed")):
         tally = tally.plus(TableOutcome("n", table, state))  # type: ignore[arg-type]  # one of them
-    told = run_result(replace(ENDED, progress=tally.dumps(), outcome=b'"all is lost"'))
-    assert [outcome.table for outcome in told.outcomes] == ["c", "b", "a"]
-    assert (told.tables, told.done, told.failed, told.skipped, told.error) == (3, 1, 1, 1, "all is lost")
-    assert told.due_at == datetime.fromtimestamp(0.001, UTC)
+    result = run_result(replace(ENDED, progress=tally.dumps(), outcome=b'"all is lost"'))
+    assert [outcome.table for outcome in result.outcomes] == ["c", "b", "a"]
+    assert (result.tables, result.done, result.failed, result.skipped, result.error) == (3, 1, 1, 1, "all is lost")
+    assert result.due_at == datetime.fromtimestamp(0.001, UTC)

@@ -36,8 +36,8 @@ def opened(path: Path) -> Ledger:
     return QuickLedger(f"sqlite:///{path}")
 
 
-def begun(batch: str, table_uuid: str = "uuid-1", **said: Any) -> NewBatch:
-    return NewBatch(batch, ORDERS, table_uuid, "WRITE", **{"request_ids": ["r"], **said})
+def started(batch: str, table_uuid: str = "uuid-1", **expected: Any) -> NewBatch:
+    return NewBatch(batch, ORDERS, table_uuid, "WRITE", **{"request_ids": ["r"], **expected})
 
 
 def noted(path: Path, batch: str) -> tuple[str, int | None]:
@@ -59,7 +59,7 @@ def aged(path: Path, table: str, column: str, hours: int) -> None:
 
 
 def test_what_was_begun_is_unfinished_until_its_end_is_noted(ledger: Ledger, path: Path) -> None:
-    ledger.begin(begun("one", request_ids=["r1", "r2"], records=7))
+    ledger.begin(started("one", request_ids=["r1", "r2"], records=7))
     ledger.begin(NewBatch("two", ORDERS, "uuid-1", "DELETE", ["r3"]))
     me = ledger.owners.me
     one = Batch("one", ORDERS, "uuid-1", "WRITE", "begun", None, 2, 7, me)
@@ -71,7 +71,7 @@ def test_what_was_begun_is_unfinished_until_its_end_is_noted(ledger: Ledger, pat
 
 
 def test_a_batch_is_found_as_it_was_noted(ledger: Ledger) -> None:
-    ledger.begin(begun("one", request_ids=["r1", "r2"], records=2**40))
+    ledger.begin(started("one", request_ids=["r1", "r2"], records=2**40))
     me = ledger.owners.me
     assert ledger.find("one") == Batch("one", ORDERS, "uuid-1", "WRITE", "begun", None, 2, 2**40, me)
     ledger.end("one", 5)
@@ -81,7 +81,7 @@ def test_a_batch_is_found_as_it_was_noted(ledger: Ledger) -> None:
 
 def test_notes_outlive_the_ledger_that_wrote_them(path: Path) -> None:
     first = opened(path)
-    first.begin(begun("one", keys={"k": "print"}))
+    first.begin(started("one", keys={"k": "print"}))
     first.count_writes("uuid-1", 4)
     first.close()
     second = opened(path)
@@ -92,15 +92,15 @@ def test_notes_outlive_the_ledger_that_wrote_them(path: Path) -> None:
 
 
 def test_a_batch_is_noted_once(ledger: Ledger) -> None:
-    ledger.begin(begun("one"))
+    ledger.begin(started("one"))
     with pytest.raises(LedgerUnavailable):
-        ledger.begin(begun("one", keys={"k": "print"}))
+        ledger.begin(started("one", keys={"k": "print"}))
     assert len(ledger.unfinished()) == 1
     assert ledger.key("k") is None, "a note is written whole or not at all"
 
 
 def test_a_long_request_id_is_kept_whole(ledger: Ledger, path: Path) -> None:
-    ledger.begin(begun("one", request_ids=["r" * 1000, "s"]))
+    ledger.begin(started("one", request_ids=["r" * 1000, "s"]))
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT request_ids FROM batches").fetchall() == [("r" * 1000 + "\ns",)]
 
@@ -110,7 +110,7 @@ class TestKeys:
 
     def test_a_key_is_noted_with_its_batch_and_its_answer_with_the_end(self, ledger: Ledger) -> None:
         me = ledger.owners.me
-        ledger.begin(begun("one", keys={"k1": "print 1", "k2": "print 2"}))
+        ledger.begin(started("one", keys={"k1": "print 1", "k2": "print 2"}))
         assert ledger.key("k1") == KeyRecord("print 1", "one", None, "begun", me)
         ledger.end("one", 5, {"k2": b'{"success": true}\n'})
         assert ledger.key("k1") == KeyRecord("print 1", "one", None, "done", me)
@@ -119,21 +119,21 @@ class TestKeys:
 
     def test_a_batch_may_hold_more_keys_than_a_statement_takes_values(self, ledger: Ledger) -> None:
         prints = {f"k{i}": f"print {i}" for i in range(1201)}
-        ledger.begin(begun("one", keys=prints))
-        ledger.begin(begun("two", keys=prints))
+        ledger.begin(started("one", keys=prints))
+        ledger.begin(started("two", keys=prints))
         ledger.end("two", 5, {key: key.encode() for key in prints})
         for i in (0, 500, 1200):
             assert ledger.key(f"k{i}") == KeyRecord(f"print {i}", "two", f"k{i}".encode(), "done", ledger.owners.me)
 
     def test_a_key_goes_with_its_next_attempt(self, ledger: Ledger) -> None:
-        ledger.begin(begun("one", keys={"k1": "print 1", "k2": "print 2"}))
+        ledger.begin(started("one", keys={"k1": "print 1", "k2": "print 2"}))
         ledger.end("one", None)
-        ledger.begin(begun("two", keys={"k1": "print 1"}))
+        ledger.begin(started("two", keys={"k1": "print 1"}))
         assert ledger.key("k1") == KeyRecord("print 1", "two", None, "begun", ledger.owners.me)
         assert ledger.key("k2") == KeyRecord("print 2", "one", None, "void", ledger.owners.me)
 
     def test_an_answer_is_kept_whether_or_not_its_key_was_noted_before(self, ledger: Ledger) -> None:
-        ledger.begin(begun("one", keys={"k1": "print 1"}))
+        ledger.begin(started("one", keys={"k1": "print 1"}))
         ledger.answer("k1", "print 1", b"first")
         ledger.answer("k2", "print 2", b"second")
         assert ledger.key("k1") == KeyRecord("print 1", "one", b"first", "begun", ledger.owners.me)
@@ -158,7 +158,7 @@ class TestWhatMustStay:
     """Which snapshots of a table answers are still made from."""
 
     def test_a_snapshot_is_awaited_until_every_key_of_its_batch_is_answered(self, ledger: Ledger) -> None:
-        ledger.begin(begun("one", keys={"k1": "p", "k2": "p"}))
+        ledger.begin(started("one", keys={"k1": "p", "k2": "p"}))
         assert ledger.snapshots_awaiting_response("uuid-1") == set()
         ledger.end("one", 5)
         assert ledger.snapshots_awaiting_response("uuid-1") == {5}
@@ -168,13 +168,13 @@ class TestWhatMustStay:
         assert ledger.snapshots_awaiting_response("uuid-1") == set()
 
     def test_neither_without_a_key_nor_of_another_table_nor_of_what_came_to_nothing(self, ledger: Ledger) -> None:
-        ledger.begin(begun("no key"))
+        ledger.begin(started("no key"))
         ledger.end("no key", 5)
-        ledger.begin(begun("void", keys={"k1": "p"}))
+        ledger.begin(started("void", keys={"k1": "p"}))
         ledger.end("void", None)
-        ledger.begin(begun("answered", keys={"k2": "p"}))
+        ledger.begin(started("answered", keys={"k2": "p"}))
         ledger.end("answered", 6, {"k2": b"a"})
-        ledger.begin(begun("elsewhere", "uuid-2", keys={"k3": "p"}))
+        ledger.begin(started("elsewhere", "uuid-2", keys={"k3": "p"}))
         ledger.end("elsewhere", 7)
         assert ledger.snapshots_awaiting_response("uuid-1") == set()
         assert ledger.snapshots_awaiting_response("uuid-2") == {7}
@@ -192,7 +192,7 @@ class TestWrites:
 
     def test_they_may_come_with_the_end_of_a_batch(self, ledger: Ledger) -> None:
         for batch, writes in (("one", 12), ("two", 3)):
-            ledger.begin(begun(batch))
+            ledger.begin(started(batch))
             ledger.end(batch, 5, None, ("uuid-1", writes))
         assert ledger.writes("uuid-1") == 15
 
@@ -216,14 +216,14 @@ class TestForgetting:
 
     def test_what_ended_long_ago_goes_and_what_has_not_ended_does_not(self, ledger: Ledger, path: Path) -> None:
         for batch in ("ended", "void", "begun"):
-            ledger.begin(begun(batch))
+            ledger.begin(started(batch))
         ledger.end("ended", 1)
         ledger.end("void", None)
         ledger.forget(2**53, 0)
         assert kept(path, "batches") == ["begun"]
 
     def test_an_old_key_goes_with_or_without_an_answer(self, ledger: Ledger, path: Path) -> None:
-        ledger.begin(begun("one", keys={"answered": "p", "not": "p"}))
+        ledger.begin(started("one", keys={"answered": "p", "not": "p"}))
         ledger.end("one", 1, {"answered": b"a"})
         ledger.answer("without a batch", "p", b"a")
         ledger.forget(0, 0)
@@ -233,7 +233,7 @@ class TestForgetting:
 
     def test_but_not_while_nobody_knows_what_became_of_its_batch(self, ledger: Ledger, path: Path) -> None:
         """It would be a new request then, and its change might be made twice."""
-        ledger.begin(begun("one", keys={"k": "p"}))
+        ledger.begin(started("one", keys={"k": "p"}))
         ledger.forget(2**53, 2**53)
         assert (kept(path, "keys"), kept(path, "batches")) == (["k"], ["one"])
 
@@ -249,7 +249,7 @@ class TestForgetting:
     @pytest.mark.parametrize("hours", [24, 30 * 24, 8760])
     def test_a_key_never_outlives_the_note_of_its_batch(self, ledger: Ledger, path: Path, hours: int) -> None:
         """A key whose batch is not known any more would make its change a second time."""
-        ledger.begin(begun("one", keys={"k": "p"}))
+        ledger.begin(started("one", keys={"k": "p"}))
         ledger.end("one", 1)
         for table, column in (("batches", "ended_ms"), ("keys", "noted_ms")):
             aged(path, table, column, hours - 1)
@@ -258,7 +258,7 @@ class TestForgetting:
 
     def test_notes_of_changes_without_a_snapshot_are_kept_for_a_month(self, ledger: Ledger, path: Path) -> None:
         for batch, snapshot_id in (("void", None), ("made", 0)):
-            ledger.begin(begun(batch))
+            ledger.begin(started(batch))
             ledger.end(batch, snapshot_id)
         for hours, left in ((30 * 24 - 1, ["made", "void"]), (2, [])):
             aged(path, "batches", "ended_ms", hours)
@@ -271,10 +271,10 @@ class TestForgetting:
         """Its history names the requests of snapshots that have not expired."""
         monkeypatch.setattr("service.ledger.ledger._LAST", 3)
         for number in range(5):
-            ledger.begin(begun(f"many-{number}", "uuid-many"))
+            ledger.begin(started(f"many-{number}", "uuid-many"))
             ledger.end(f"many-{number}", number + 1)
             aged(path, "batches", "ended_ms", 1)
-        ledger.begin(begun("few", "uuid-few"))
+        ledger.begin(started("few", "uuid-few"))
         ledger.end("few", 1)
         aged(path, "batches", "ended_ms", 30 * 24)
         delete_old_records(ledger, Settings())
@@ -295,7 +295,7 @@ def test_notes_made_side_by_side_are_all_kept(path: Path) -> None:
     def note(thread: int) -> None:
         for i in range(10):
             batch = f"{thread}-{i}"
-            ledgers[thread % 2].begin(begun(batch, keys={batch: "p"}))
+            ledgers[thread % 2].begin(started(batch, keys={batch: "p"}))
             ledgers[1 - thread % 2].end(batch, i, {batch: b"a"})
 
     threads = [threading.Thread(target=note, args=(i,)) for i in range(4)]
@@ -314,7 +314,7 @@ def test_changes_of_one_kind_are_found_among_others(ledger: Ledger) -> None:
 
 
 def test_a_reader_does_not_wait_for_a_writer(ledger: Ledger) -> None:
-    ledger.begin(begun("one", keys={"k": "p"}))
+    ledger.begin(started("one", keys={"k": "p"}))
     with ledger._writing() as connection:
         connection.exec_driver_sql("DELETE FROM keys")
         assert ledger.key("k") == KeyRecord("p", "one", None, "begun", ledger.owners.me)
@@ -324,7 +324,7 @@ def test_a_reader_does_not_wait_for_a_writer(ledger: Ledger) -> None:
 def test_notes_are_safe_on_disk_when_a_call_returns(path: Path) -> None:
     """WAL and synchronous=FULL: another process sees the note, and a crash of the machine does not lose it."""
     ledger = Ledger(f"sqlite:///{path}")
-    ledger.begin(begun("one"))
+    ledger.begin(started("one"))
     assert noted(path, "one") == ("begun", None)
     with ledger._engine.connect() as connection:
         journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar()

@@ -24,7 +24,7 @@ from tests.unit.metrics.test_metrics import of
 
 
 @dataclass
-class House:
+class Setup:
     """An adviser over a real catalog and ledger; the log's time is ours."""
 
     catalog: Catalog
@@ -65,35 +65,35 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(open_catalog(tmp_path), JobRecords(MuteLedger(f"sqlite:///{tmp_path}/ledger.db")))
+def setup(tmp_path: Path) -> Setup:
+    return Setup(open_catalog(tmp_path), JobRecords(MuteLedger(f"sqlite:///{tmp_path}/ledger.db")))
 
 
-def test_tables_rank_by_worth_and_then_by_their_small_files(house: House) -> None:
-    house.table("quiet", 9)
-    house.table("calm", 12, namespace="other")
-    house.table("other", 50, tenant="else")
-    house.query(house.table("some", 9), 9)
-    house.query(house.table("busy", 9), 9, times=5)
-    house.query(house.table("merged", 1), 1, times=50)
-    ranked = house.adviser.ranked("acme")
+def test_tables_rank_by_worth_and_then_by_their_small_files(setup: Setup) -> None:
+    setup.table("quiet", 9)
+    setup.table("calm", 12, namespace="other")
+    setup.table("other", 50, tenant="else")
+    setup.query(setup.table("some", 9), 9)
+    setup.query(setup.table("busy", 9), 9, times=5)
+    setup.query(setup.table("merged", 1), 1, times=50)
+    ranked = setup.adviser.ranked("acme")
     assert [a.name.table for a in ranked] == ["busy", "some", "calm", "quiet", "merged"]
     assert [a.recommended for a in ranked] == [True, True, True, True, False]
-    assert [a.name.table for a in house.adviser.ranked("acme", "other")] == ["calm"]
-    assert house.adviser.ranked("nobody") == house.adviser.ranked("acme", "nowhere") == []
+    assert [a.name.table for a in setup.adviser.ranked("acme", "other")] == ["calm"]
+    assert setup.adviser.ranked("nobody") == setup.adviser.ranked("acme", "nowhere") == []
 
 
-def test_metrics_are_told_of_the_small_files_of_every_table_that_is_looked_at(house: House) -> None:
+def test_metrics_are_told_of_the_small_files_of_every_table_that_is_looked_at(setup: Setup) -> None:
     for name, files in (("many", 9), ("few", 2)):
-        house.table(name, files)
-    house.adviser.ranked("acme")
+        setup.table(name, files)
+    setup.adviser.ranked("acme")
     for name, figures in (("many", (9, 1)), ("few", (2, 0))):
-        told = of(house.metrics, TableName("acme", "shop", name))
-        assert (told["firn_table_small_files"], told["firn_table_compaction_recommended"]) == figures
+        result = of(setup.metrics, TableName("acme", "shop", name))
+        assert (result["firn_table_small_files"], result["firn_table_compaction_recommended"]) == figures
 
 
 @pytest.mark.parametrize(
-    ("files", "properties", "recommended", "mode", "said"),
+    ("files", "properties", "recommended", "mode", "message"),
     [
         (0, {}, False, "recommend", "there are no small files"),
         (2, {}, False, "recommend", "no partition has the 3"),
@@ -104,71 +104,71 @@ def test_metrics_are_told_of_the_small_files_of_every_table_that_is_looked_at(ho
     ],
 )
 def test_what_the_count_rule_finds_is_recommended_unless_the_mode_is_off(
-    house: House, files: int, properties: dict[str, str], recommended: bool, mode: str, said: str
+    setup: Setup, files: int, properties: dict[str, str], recommended: bool, mode: str, message: str
 ) -> None:
-    table = house.table("t", files, **properties)
-    [advice] = house.adviser.ranked("acme")
+    table = setup.table("t", files, **properties)
+    [advice] = setup.adviser.ranked("acme")
     assert (advice.recommended, advice.mode) == (recommended, mode)
-    assert said in why(advice)
-    assert house.adviser.of(table, house.adviser.evidence()) == advice
+    assert message in why(advice)
+    assert setup.adviser.of(table, setup.adviser.evidence()) == advice
 
 
-def test_the_reason_has_the_numbers(house: House) -> None:
-    house.query(house.table("t", 9), 9, planning_ms=11)
-    [advice] = house.adviser.ranked("acme")
-    said = why(advice)
+def test_the_reason_has_the_numbers(setup: Setup) -> None:
+    setup.query(setup.table("t", 9), 9, planning_ms=11)
+    [advice] = setup.adviser.ranked("acme")
+    message = why(advice)
     for part in ("9 of 9", "would leave 1 file(s)", "take about 0.2 s", "1.1 queries an hour", "9.0 file(s)", "11 ms"):
-        assert part in said
+        assert part in message
 
 
-def test_what_was_measured_before_the_last_compaction_is_not_how_things_are_now(house: House) -> None:
-    table = house.table("t", 3)
-    house.query(table, 60, times=30)
-    house.now += 1
-    house.compacted(table)
-    advice = house.adviser.of(table, house.adviser.evidence())
+def test_what_was_measured_before_the_last_compaction_is_not_how_things_are_now(setup: Setup) -> None:
+    table = setup.table("t", 3)
+    setup.query(table, 60, times=30)
+    setup.now += 1
+    setup.compacted(table)
+    advice = setup.adviser.of(table, setup.adviser.evidence())
     assert (advice.queries.files_opened, advice.forecast.worth) == (None, 0)
     assert advice.queries.per_hour > 0
-    house.query(table, 3)
-    assert house.adviser.of(table, house.adviser.evidence()).queries.files_opened == 3
+    setup.query(table, 3)
+    assert setup.adviser.of(table, setup.adviser.evidence()).queries.files_opened == 3
 
 
-def test_one_that_merged_nothing_or_failed_leaves_what_was_measured(house: House) -> None:
-    table = house.table("t", 3)
-    house.query(table, 3)
-    house.compacted(table, stats={"files_compacted": 0})
-    house.compacted(table, state="failed")
-    assert house.adviser.of(table, house.adviser.evidence()).queries.files_opened == 3
+def test_one_that_merged_nothing_or_failed_leaves_what_was_measured(setup: Setup) -> None:
+    table = setup.table("t", 3)
+    setup.query(table, 3)
+    setup.compacted(table, stats={"files_compacted": 0})
+    setup.compacted(table, state="failed")
+    assert setup.adviser.of(table, setup.adviser.evidence()).queries.files_opened == 3
 
 
-def test_notes_that_cannot_be_read_are_left_out(house: House) -> None:
-    table = house.table("t", 3)
-    house.compacted(table, "nonsense", stats=[1])
-    house.compacted(table, "[]", stats={"files_compacted": "many", "compaction_time_ms": None})
-    evidence = house.adviser.evidence()
+def test_notes_that_cannot_be_read_are_left_out(setup: Setup) -> None:
+    table = setup.table("t", 3)
+    setup.compacted(table, "nonsense", stats=[1])
+    setup.compacted(table, "[]", stats={"files_compacted": "many", "compaction_time_ms": None})
+    evidence = setup.adviser.evidence()
     assert (evidence.opening_ms, evidence.compacted_ms) == (OPENING_MS, {})
-    assert house.adviser.complete() == 0
+    assert setup.adviser.complete() == 0
 
 
-def test_slow_compactions_of_the_past_make_the_next_one_cost_more(house: House) -> None:
-    table = house.table("t", 9)
-    before = house.adviser.of(table, house.adviser.evidence()).forecast.cost_ms
+def test_slow_compactions_of_the_past_make_the_next_one_cost_more(setup: Setup) -> None:
+    table = setup.table("t", 9)
+    before = setup.adviser.of(table, setup.adviser.evidence()).forecast.cost_ms
     for _ in range(8):
-        house.compacted(
+        setup.compacted(
             table,
             stats={"files_compacted": 9, "files_before": 18, "bytes_before": 2000, "compaction_time_ms": 5 * before},
         )
-    evidence = house.adviser.evidence()
+    evidence = setup.adviser.evidence()
     assert isinstance(evidence.rewriting, RewriteCosts)
-    assert house.adviser.of(table, evidence).forecast.cost_ms == pytest.approx(5 * before, rel=0.05)
+    assert setup.adviser.of(table, evidence).forecast.cost_ms == pytest.approx(5 * before, rel=0.05)
 
 
-def test_a_prediction_is_of_as_many_files_as_one_compaction_merges(house: House) -> None:
-    table = house.table("t", 9)
-    house.query(table, 9, total_ms=80.0, times=2)
-    predicted = house.adviser.predict(table)
+def test_a_prediction_is_of_as_many_files_as_one_compaction_merges(setup: Setup) -> None:
+    table = setup.table("t", 9)
+    setup.query(table, 9, total_ms=80.0, times=2)
+    predicted = setup.adviser.predict(table)
     assert (predicted["files_before"], predicted["files_merged"], predicted["files_after"]) == (9, 4, 6)
-    planned = house.adviser.predict(table, MergeSize(9, 1, 9, 9000))
+    planned = setup.adviser.predict(table, MergeSize(9, 1, 9, 9000))
     assert (planned["files_after"], planned["files_merged"], planned["bytes_merged"]) == (1, 9, 9000)
     assert planned["saving_ms"] > predicted["saving_ms"]
     assert predicted["query_ms_before"] == 80
@@ -177,22 +177,22 @@ def test_a_prediction_is_of_as_many_files_as_one_compaction_merges(house: House)
     assert json.loads(json.dumps(predicted)) == predicted
 
 
-def test_a_prediction_without_measured_queries_says_so(house: House) -> None:
-    predicted = house.adviser.predict(house.table("t", 9))
+def test_a_prediction_without_measured_queries_says_so(setup: Setup) -> None:
+    predicted = setup.adviser.predict(setup.table("t", 9))
     assert (predicted["query_ms_before"], predicted["query_ms"], predicted["worth"]) == (None, None, 0)
 
 
 class TestPredictedAgainstActual:
-    def test_five_queries_after_a_compaction_complete_its_note_once(self, house: House) -> None:
-        table = house.table("t", 9)
-        house.query(table, 9, total_ms=90.0, times=3)
-        expected = house.adviser.predict(table)
-        house.compacted(table, expected)
-        house.query(table, 1, total_ms=40.0, planning_ms=2, times=4)
-        assert house.adviser.complete() == 0
-        house.query(table, 1, total_ms=40.0, planning_ms=2)
-        assert house.adviser.complete() == 1
-        noted = house.predicted(table)
+    def test_five_queries_after_a_compaction_complete_its_note_once(self, setup: Setup) -> None:
+        table = setup.table("t", 9)
+        setup.query(table, 9, total_ms=90.0, times=3)
+        expected = setup.adviser.predict(table)
+        setup.compacted(table, expected)
+        setup.query(table, 1, total_ms=40.0, planning_ms=2, times=4)
+        assert setup.adviser.complete() == 0
+        setup.query(table, 1, total_ms=40.0, planning_ms=2)
+        assert setup.adviser.complete() == 1
+        noted = setup.predicted(table)
         assert noted == {
             **expected,
             "actual_query_ms": 40.0,
@@ -201,31 +201,31 @@ class TestPredictedAgainstActual:
             "actual_saving_ms": 50.0,
             "actual_samples": 5,
         }
-        house.query(table, 5, total_ms=70.0, times=5)
-        assert house.adviser.complete() == 0
-        assert house.predicted(table) == noted
+        setup.query(table, 5, total_ms=70.0, times=5)
+        assert setup.adviser.complete() == 0
+        assert setup.predicted(table) == noted
 
-    def test_queries_after_the_next_compaction_say_nothing_of_the_one_before(self, house: House) -> None:
-        table = house.table("t", 9)
-        house.compacted(table, {"time_ms": 1})
-        house.query(table, 2, times=3)
-        house.now += 1
-        house.compacted(table, {"time_ms": 2})
-        house.query(table, 1, times=5)
-        assert house.adviser.complete() == 1
-        latest, before = (job.details["predicted"] for job in house.records.log("COMPACT", 2))
+    def test_queries_after_the_next_compaction_say_nothing_of_the_one_before(self, setup: Setup) -> None:
+        table = setup.table("t", 9)
+        setup.compacted(table, {"time_ms": 1})
+        setup.query(table, 2, times=3)
+        setup.now += 1
+        setup.compacted(table, {"time_ms": 2})
+        setup.query(table, 1, times=5)
+        assert setup.adviser.complete() == 1
+        latest, before = (job.details["predicted"] for job in setup.records.log("COMPACT", 2))
         assert (latest["actual_files_opened"], before) == (1, {"time_ms": 1})
 
-    def test_nor_do_queries_of_the_next_day(self, house: House) -> None:
-        table = house.table("t", 9)
-        house.compacted(table, {"time_ms": 1})
-        house.now += 24 * 3600
-        house.query(table, 1, times=9)
-        assert house.adviser.complete() == 0
+    def test_nor_do_queries_of_the_next_day(self, setup: Setup) -> None:
+        table = setup.table("t", 9)
+        setup.compacted(table, {"time_ms": 1})
+        setup.now += 24 * 3600
+        setup.query(table, 1, times=9)
+        assert setup.adviser.complete() == 0
 
-    def test_where_nothing_was_predicted_nothing_is_compared(self, house: House) -> None:
-        table = house.table("t", 9)
-        house.compacted(table)
-        house.query(table, 1, times=9)
-        assert house.adviser.complete() == 0
-        assert house.predicted(table) == {}
+    def test_where_nothing_was_predicted_nothing_is_compared(self, setup: Setup) -> None:
+        table = setup.table("t", 9)
+        setup.compacted(table)
+        setup.query(table, 1, times=9)
+        assert setup.adviser.complete() == 0
+        assert setup.predicted(table) == {}

@@ -71,7 +71,7 @@ class FakeAdviser:
 
 
 @dataclass
-class House:
+class Setup:
     """A loop over tables in memory; `compact` does as it is told by `outcome`."""
 
     records: JobRecords
@@ -121,116 +121,116 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(JobRecords(MuteLedger(f"sqlite:///{tmp_path}/ledger.db")))
+def setup(tmp_path: Path) -> Setup:
+    return Setup(JobRecords(MuteLedger(f"sqlite:///{tmp_path}/ledger.db")))
 
 
 def quiet() -> Known:
     return Known(worth=0.5)
 
 
-def test_the_most_worthwhile_comes_first(house: House) -> None:
+def test_the_most_worthwhile_comes_first(setup: Setup) -> None:
     for name, worth in (("a", 2.0), ("b", 9.0), ("c", 0.9), ("d", 1.0)):
-        house.table(name, Known(worth=worth))
-    assert house.later() == ["b", "a", "d"]
+        setup.table(name, Known(worth=worth))
+    assert setup.later() == ["b", "a", "d"]
 
 
 @pytest.mark.parametrize("mode", ["off", "recommend"])
-def test_other_modes_are_left_alone_however_much_it_is_worth(house: House, mode: Any) -> None:
-    house.table("a", Known(worth=1e6, small=1000, policy=CompactionPolicy(mode=mode)))
-    house.table("b", Known(worth=1e6, small=1000, policy=CompactionPolicy(mode="auto", enabled=False)))
-    assert house.later() == []
+def test_other_modes_are_left_alone_however_much_it_is_worth(setup: Setup, mode: Any) -> None:
+    setup.table("a", Known(worth=1e6, small=1000, policy=CompactionPolicy(mode=mode)))
+    setup.table("b", Known(worth=1e6, small=1000, policy=CompactionPolicy(mode="auto", enabled=False)))
+    assert setup.later() == []
 
 
-def test_nothing_that_would_not_have_fewer_files_is_compacted(house: House) -> None:
-    house.table("a", Known(worth=5, fewer=0, small=1000))
-    assert house.later() == []
+def test_nothing_that_would_not_have_fewer_files_is_compacted(setup: Setup) -> None:
+    setup.table("a", Known(worth=5, fewer=0, small=1000))
+    assert setup.later() == []
 
 
-def test_the_settings_say_what_is_worth_it(house: House) -> None:
-    house.table("a", Known(worth=4.0), auto_min_worth=4.1)
-    house.table("b", Known(worth=4.0), auto_min_worth=4.0)
-    assert house.later() == ["b"]
+def test_the_settings_say_what_is_worth_it(setup: Setup) -> None:
+    setup.table("a", Known(worth=4.0), auto_min_worth=4.1)
+    setup.table("b", Known(worth=4.0), auto_min_worth=4.0)
+    assert setup.later() == ["b"]
 
 
 @pytest.mark.parametrize(("small", "compacted"), [(29, []), (30, ["a"])])
 def test_a_table_that_nobody_queries_is_compacted_once_it_is_over_the_bound(
-    house: House, small: int, compacted: list[str]
+    setup: Setup, small: int, compacted: list[str]
 ) -> None:
-    house.table("a", Known(worth=0, small=small), min_files_to_compact=3, auto_small_files_factor=10)
-    assert house.later() == compacted
+    setup.table("a", Known(worth=0, small=small), min_files_to_compact=3, auto_small_files_factor=10)
+    assert setup.later() == compacted
 
 
-def test_a_table_that_is_not_worth_it_is_looked_at_again_when_something_happened_to_it(house: House) -> None:
-    name = house.table("a", quiet())
-    house.later()
-    house.later()
-    assert len(house.adviser.asked) == 1
-    house.query(name)
-    house.later()
-    assert len(house.adviser.asked) == 2
-    house.adviser.known[name].worth = 3
-    house.auto.changed(name, "uuid")
-    assert house.later() == ["a"]
+def test_a_table_that_is_not_worth_it_is_looked_at_again_when_something_happened_to_it(setup: Setup) -> None:
+    name = setup.table("a", quiet())
+    setup.later()
+    setup.later()
+    assert len(setup.adviser.asked) == 1
+    setup.query(name)
+    setup.later()
+    assert len(setup.adviser.asked) == 2
+    setup.adviser.known[name].worth = 3
+    setup.auto.changed(name, "uuid")
+    assert setup.later() == ["a"]
 
 
-def test_every_table_is_looked_at_once_an_hour(house: House) -> None:
-    name = house.table("a", quiet())
-    house.later()
-    house.adviser.known[name].worth = 3
-    assert house.later(ALL_EVERY_S - 60) == []
-    assert house.later() == ["a"]
+def test_every_table_is_looked_at_once_an_hour(setup: Setup) -> None:
+    name = setup.table("a", quiet())
+    setup.later()
+    setup.adviser.known[name].worth = 3
+    assert setup.later(ALL_EVERY_S - 60) == []
+    assert setup.later() == ["a"]
 
 
-def test_a_table_waits_for_its_window(house: House) -> None:
-    house.table("a", window="03:00-04:00")
-    assert house.later() == []
-    assert house.later(1800) == []
-    assert house.later(1800) == ["a"]
+def test_a_table_waits_for_its_window(setup: Setup) -> None:
+    setup.table("a", window="03:00-04:00")
+    assert setup.later() == []
+    assert setup.later(1800) == []
+    assert setup.later(1800) == ["a"]
 
 
-def test_a_window_that_ends_while_others_are_compacted_is_heeded(house: House) -> None:
+def test_a_window_that_ends_while_others_are_compacted_is_heeded(setup: Setup) -> None:
     def outcome(name: TableName) -> bool:
-        house.now += 3600
+        setup.now += 3600
         return True
 
-    house.table("a", Known(worth=9))
-    house.table("b", window="01:30-02:30")
-    house.outcome = outcome
-    assert house.later() == ["a"]
-    house.now = NIGHT + 86_400
-    assert "b" in house.later()
+    setup.table("a", Known(worth=9))
+    setup.table("b", window="01:30-02:30")
+    setup.outcome = outcome
+    assert setup.later() == ["a"]
+    setup.now = NIGHT + 86_400
+    assert "b" in setup.later()
 
 
-def test_a_busy_service_is_left_alone_until_it_is_not(house: House) -> None:
-    house.table("a")
-    house.busy = True
-    assert house.later() == house.later() == []
-    house.busy = False
-    assert house.later() == ["a"]
+def test_a_busy_service_is_left_alone_until_it_is_not(setup: Setup) -> None:
+    setup.table("a")
+    setup.busy = True
+    assert setup.later() == setup.later() == []
+    setup.busy = False
+    assert setup.later() == ["a"]
 
 
-def test_a_table_over_its_bound_waits_for_a_busy_service_no_longer_than_an_hour(house: House) -> None:
-    house.table("a", Known(small=500))
-    house.table("b", Known(worth=99))
-    house.busy = True
-    assert house.later() == house.later(PATIENCE_S - 61) == []
-    assert house.later(120) == ["a"]
+def test_a_table_over_its_bound_waits_for_a_busy_service_no_longer_than_an_hour(setup: Setup) -> None:
+    setup.table("a", Known(small=500))
+    setup.table("b", Known(worth=99))
+    setup.busy = True
+    assert setup.later() == setup.later(PATIENCE_S - 61) == []
+    assert setup.later(120) == ["a"]
 
 
-def test_a_service_that_becomes_busy_with_the_first_is_spared_the_second(house: House) -> None:
+def test_a_service_that_becomes_busy_with_the_first_is_spared_the_second(setup: Setup) -> None:
     def outcome(name: TableName) -> bool:
-        house.busy = True
+        setup.busy = True
         return True
 
-    house.table("a", Known(worth=9))
-    house.table("b")
-    house.outcome = outcome
-    assert house.later() == ["a"]
+    setup.table("a", Known(worth=9))
+    setup.table("b")
+    setup.outcome = outcome
+    assert setup.later() == ["a"]
 
 
 @pytest.mark.parametrize("failure", [CommitConflict("beaten"), RuntimeError("a defect"), None])
-def test_a_table_that_fails_rests_twice_as_long_each_time(house: House, failure: Exception | None) -> None:
+def test_a_table_that_fails_rests_twice_as_long_each_time(setup: Setup, failure: Exception | None) -> None:
     """So does one where nothing was merged."""
 
     def outcome(name: TableName) -> bool:
@@ -238,99 +238,99 @@ def test_a_table_that_fails_rests_twice_as_long_each_time(house: House, failure:
             raise failure
         return False
 
-    name = house.table("a")
-    house.table("b", quiet())
-    house.outcome = outcome
-    assert house.later() == ["a"]
+    name = setup.table("a")
+    setup.table("b", quiet())
+    setup.outcome = outcome
+    assert setup.later() == ["a"]
     for pause in (REST_S, 2 * REST_S, 4 * REST_S):
-        house.auto.changed(name)
-        assert house.later(pause - 1) == []
-        assert house.later(1) == ["a"]
-    house.outcome = lambda name: True
-    assert house.later(8 * REST_S) == ["a"]
-    assert house.later() == ["a"]
+        setup.auto.changed(name)
+        assert setup.later(pause - 1) == []
+        assert setup.later(1) == ["a"]
+    setup.outcome = lambda name: True
+    assert setup.later(8 * REST_S) == ["a"]
+    assert setup.later() == ["a"]
 
 
-def test_a_table_gets_a_fiftieth_of_the_time_at_most(house: House) -> None:
+def test_a_table_gets_a_fiftieth_of_the_time_at_most(setup: Setup) -> None:
     def outcome(name: TableName) -> bool:
-        house.now += 10
+        setup.now += 10
         return True
 
-    house.table("a")
-    house.outcome = outcome
-    assert house.later() == ["a"]
-    assert house.later(REST * 10 - 1) == []
-    assert house.later(1) == ["a"]
+    setup.table("a")
+    setup.outcome = outcome
+    assert setup.later() == ["a"]
+    assert setup.later(REST * 10 - 1) == []
+    assert setup.later(1) == ["a"]
 
 
-def test_a_window_that_nobody_can_read_keeps_no_other_from_being_compacted(house: House) -> None:
-    house.table("a", Known(worth=9), window="01:00-05:00 Middle_of/Nowhere")
-    house.table("b")
-    assert house.later() == ["b"]
+def test_a_window_that_nobody_can_read_keeps_no_other_from_being_compacted(setup: Setup) -> None:
+    setup.table("a", Known(worth=9), window="01:00-05:00 Middle_of/Nowhere")
+    setup.table("b")
+    assert setup.later() == ["b"]
 
 
-def test_the_failure_of_one_keeps_no_other_from_being_compacted(house: House) -> None:
-    house.table("a", Known(worth=9))
-    house.table("b")
-    house.table("gone")
+def test_the_failure_of_one_keeps_no_other_from_being_compacted(setup: Setup) -> None:
+    setup.table("a", Known(worth=9))
+    setup.table("b")
+    setup.table("gone")
 
     def outcome(name: TableName) -> bool:
         if name.table == "a":
             raise CommitConflict("beaten")
         return True
 
-    house.outcome = outcome
-    house.later()
-    for name in list(house.catalog.tables):
-        house.auto.changed(name)
-    del house.catalog.tables[TableName("acme", "shop", "gone")]
-    assert house.later() == ["b"]
+    setup.outcome = outcome
+    setup.later()
+    for name in list(setup.catalog.tables):
+        setup.auto.changed(name)
+    del setup.catalog.tables[TableName("acme", "shop", "gone")]
+    assert setup.later() == ["b"]
 
 
 @pytest.mark.parametrize("failure", [CatalogUnavailable("no answer"), KeyError("metadata")])
-def test_a_table_that_cannot_be_read_is_passed_over_and_tried_again(house: House, failure: Exception) -> None:
-    house.table("a")
-    house.table("b")
-    house.catalog.failures.append(failure)
-    first = house.later()
+def test_a_table_that_cannot_be_read_is_passed_over_and_tried_again(setup: Setup, failure: Exception) -> None:
+    setup.table("a")
+    setup.table("b")
+    setup.catalog.failures.append(failure)
+    first = setup.later()
     assert len(first) == 1
-    assert house.later(REST_S) == sorted({"a", "b"})
+    assert setup.later(REST_S) == sorted({"a", "b"})
 
 
-def test_a_catalog_that_is_silent_loses_nothing_that_was_seen(house: House) -> None:
-    name = house.table("a", quiet())
-    house.later()
-    house.adviser.known[name].worth = 3
-    house.query(name)
+def test_a_catalog_that_is_silent_loses_nothing_that_was_seen(setup: Setup) -> None:
+    name = setup.table("a", quiet())
+    setup.later()
+    setup.adviser.known[name].worth = 3
+    setup.query(name)
     silent = CatalogUnavailable("no answer")
 
     def fail(tenant: str | None = None) -> list[tuple[str, str]]:
         raise silent
 
-    found, house.catalog.list_namespaces = house.catalog.list_namespaces, fail  # type: ignore[method-assign]
+    found, setup.catalog.list_namespaces = setup.catalog.list_namespaces, fail  # type: ignore[method-assign]
     with pytest.raises(CatalogUnavailable):
-        house.later(ALL_EVERY_S)
-    house.catalog.list_namespaces = found  # type: ignore[method-assign]
-    assert house.later() == ["a"]
+        setup.later(ALL_EVERY_S)
+    setup.catalog.list_namespaces = found  # type: ignore[method-assign]
+    assert setup.later() == ["a"]
 
 
-def running(house: House, name: TableName) -> JobRecord:
-    return compaction(house.records, "c1", name, house.catalog.load(name).uuid, 1)
+def running(setup: Setup, name: TableName) -> JobRecord:
+    return compaction(setup.records, "c1", name, setup.catalog.load(name).uuid, 1)
 
 
-def test_a_table_that_somebody_compacts_already_is_left_to_them(house: House) -> None:
-    name = house.table("a")
-    job = running(house, name)
-    assert house.later() == []
-    house.records.end(replace(job, state="done", ended_ms=2))
-    assert house.later() == ["a"]
+def test_a_table_that_somebody_compacts_already_is_left_to_them(setup: Setup) -> None:
+    name = setup.table("a")
+    job = running(setup, name)
+    assert setup.later() == []
+    setup.records.end(replace(job, state="done", ended_ms=2))
+    assert setup.later() == ["a"]
 
 
 def test_of_two_instances_that_look_at_once_one_compacts(tmp_path: Path) -> None:
     ledger = MuteLedger(f"sqlite:///{tmp_path}/ledger.db")
     ledger.owners = FakeOwners("one")
-    one = House(JobRecords(ledger))
-    two = House(JobRecords(ledger), catalog=one.catalog, adviser=one.adviser)
+    one = Setup(JobRecords(ledger))
+    two = Setup(JobRecords(ledger), catalog=one.catalog, adviser=one.adviser)
     one.table("a")
 
     def meanwhile(name: TableName) -> bool:
@@ -342,49 +342,49 @@ def test_of_two_instances_that_look_at_once_one_compacts(tmp_path: Path) -> None
     assert two.later() == ["a"]
 
 
-def test_unless_they_are_gone(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = house.table("a")
-    running(house, name)
-    monkeypatch.setattr(house.records, "left", lambda note: True)
-    assert house.later() == ["a"]
+def test_unless_they_are_gone(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = setup.table("a")
+    running(setup, name)
+    monkeypatch.setattr(setup.records, "left", lambda note: True)
+    assert setup.later() == ["a"]
 
 
-def test_a_new_policy_is_noticed_by_itself_and_at_once_where_it_is_told(house: House) -> None:
+def test_a_new_policy_is_noticed_by_itself_and_at_once_where_it_is_told(setup: Setup) -> None:
     other = CompactionPolicy(mode="recommend")
-    a, b = house.table("a", Known(policy=other)), house.table("b", Known(policy=other))
-    house.later()
+    a, b = setup.table("a", Known(policy=other)), setup.table("b", Known(policy=other))
+    setup.later()
     for name in (a, b):
-        house.adviser.known[name].policy = CompactionPolicy(mode="auto")
-        house.auto.changed(name)
-    house.auto.policy_changed(b)
-    assert house.later() == ["b"]
-    assert "a" in house.later(OTHER_MODE_S)
+        setup.adviser.known[name].policy = CompactionPolicy(mode="auto")
+        setup.auto.changed(name)
+    setup.auto.policy_changed(b)
+    assert setup.later() == ["b"]
+    assert "a" in setup.later(OTHER_MODE_S)
 
 
-def test_predictions_are_completed_in_every_pass(house: House) -> None:
-    house.later()
-    house.later()
-    assert house.adviser.completed == 2
+def test_predictions_are_completed_in_every_pass(setup: Setup) -> None:
+    setup.later()
+    setup.later()
+    assert setup.adviser.completed == 2
 
 
-def test_a_stop_ends_the_loop_and_begins_nothing_more(house: House) -> None:
+def test_a_stop_ends_the_loop_and_begins_nothing_more(setup: Setup) -> None:
     stopping = threading.Event()
-    house.table("a", Known(worth=9))
-    house.table("b")
+    setup.table("a", Known(worth=9))
+    setup.table("b")
 
     def outcome(name: TableName) -> bool:
         stopping.set()
         return True
 
-    house.outcome = outcome
-    assert house.auto.look(stopping) == 1
-    house.auto.run(stopping)
-    assert house.compacted == ["a"]
+    setup.outcome = outcome
+    assert setup.auto.look(stopping) == 1
+    setup.auto.run(stopping)
+    assert setup.compacted == ["a"]
 
 
-def test_an_offline_table_is_left_alone_until_it_is_online_again(house: House) -> None:
-    name = house.table("big", Known(small=1000, fewer=999, online=False))
-    assert house.later() == []
-    house.adviser.known[name].online = True
-    house.auto.policy_changed(name)
-    assert house.later() == ["big"]
+def test_an_offline_table_is_left_alone_until_it_is_online_again(setup: Setup) -> None:
+    name = setup.table("big", Known(small=1000, fewer=999, online=False))
+    assert setup.later() == []
+    setup.adviser.known[name].online = True
+    setup.auto.policy_changed(name)
+    assert setup.later() == ["big"]

@@ -23,6 +23,7 @@ from service.engine.iceberg.compaction import (
     plan,
     rewrite_manifests,
     sweep,
+    with_rows,
 )
 from service.engine.iceberg.expire import remove, unneeded_files
 from service.engine.iceberg.swap import FilesChanged
@@ -84,6 +85,7 @@ class FakeSpark:
         does: dict[Any, Callable[..., Any]] = {
             plan: self.plan,
             first_files_of: lambda group, files, how: replace(group, files=files, handle=group.handle[:files]),
+            with_rows: lambda groups: [replace(group, rows=10 * group.files) for group in groups],
             rewrite: self.rewrite,
             commit: self.commit,
             sweep: lambda table, folder, kept: self.written.intersection_update(kept),
@@ -97,6 +99,9 @@ class FakeSpark:
 
     def cancel(self, tag: str) -> None:
         self.cancelled.append(tag)
+
+    def rows_written(self, tag: str) -> int:
+        return 0
 
     def sort_manifests(self) -> int:
         if self.beside:
@@ -164,7 +169,7 @@ def _entries(iceberg: IcebergTable) -> Iterator[Any]:
         yield from manifest.fetch_manifest_entry(iceberg.io, discard_deleted=True)
 
 
-class House(Composed):
+class Setup(Composed):
     """Compactions of one table in a real catalog, by an engine that reads no files."""
 
     def __init__(self, home: Path) -> None:
@@ -184,9 +189,9 @@ class House(Composed):
     def fill(self, *countries: str | None) -> None:
         append(self.table, *countries)
 
-    def compact(self, call: Call | None = None, **wish: Any) -> CompactionOutcome:
+    def compact(self, call: Call | None = None, **option: Any) -> CompactionOutcome:
         return self.compactions.compact(
-            self.table, CompactionOptions(expire_snapshots=False, **wish), call or Call("r1")
+            self.table, CompactionOptions(expire_snapshots=False, **option), call or Call("r1")
         )
 
     def files(self) -> int:
@@ -212,86 +217,86 @@ class House(Composed):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def setup(tmp_path: Path) -> Setup:
+    return Setup(tmp_path)
 
 
-def test_partitions_with_enough_small_files_are_merged_in_one_commit(house: House) -> None:
-    house.fill(*"AAABBBC")
-    before = len(house.table.snapshots())
-    outcome = house.compact()
+def test_partitions_with_enough_small_files_are_merged_in_one_commit(setup: Setup) -> None:
+    setup.fill(*"AAABBBC")
+    before = len(setup.table.snapshots())
+    outcome = setup.compact()
     stats = outcome.stats
-    assert (outcome.compacted, outcome.reason, house.files(), house.rows()) == (True, None, 3, 7)
+    assert (outcome.compacted, outcome.reason, setup.files(), setup.rows()) == (True, None, 3, 7)
     assert (stats.files_before, stats.files_after, stats.files_compacted, stats.files_added) == (7, 3, 6, 2)
     assert (stats.partitions_compacted, stats.conflicts, stats.groups_failed) == (2, 0, 0)
-    assert len(house.table.snapshots()) == before + 1
-    assert house.noted() == [("done", "request r1")]
+    assert len(setup.table.snapshots()) == before + 1
+    assert setup.noted() == [("done", "request r1")]
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_filter_that_matches_no_partition_is_the_reason(house: House, dry_run: bool) -> None:
-    house.fill(*"AAABBB")
-    wish = {"filter_json": '{"type": "eq", "term": "country", "value": "X"}', "min_files": 99}
-    outcome = house.compact(**wish, dry_run=dry_run)
-    assert (outcome.compacted, house.files()) == (False, 6)
+def test_a_filter_that_matches_no_partition_is_the_reason(setup: Setup, dry_run: bool) -> None:
+    setup.fill(*"AAABBB")
+    option = {"filter_json": '{"type": "eq", "term": "country", "value": "X"}', "min_files": 99}
+    outcome = setup.compact(**option, dry_run=dry_run)
+    assert (outcome.compacted, setup.files()) == (False, 6)
     assert outcome.reason == "no data file is in a partition that partition_filter matches"
 
 
-def test_a_group_that_others_changed_is_left_to_them_and_the_others_are_kept(house: House) -> None:
-    house.fill(*"AAABBB")
+def test_a_group_that_others_changed_is_left_to_them_and_the_others_are_kept(setup: Setup) -> None:
+    setup.fill(*"AAABBB")
 
     def delete_a_file_of_a(partitions: str) -> None:
-        if "A" in partitions and house.rows() == 6:
-            iceberg = house.table.iceberg
+        if "A" in partitions and setup.rows() == 6:
+            iceberg = setup.table.iceberg
             first = next(e.data_file for e in _entries(iceberg) if e.data_file.partition[0] == "A")
             with iceberg.transaction() as change, change.update_snapshot().overwrite() as update:
                 update.delete_data_file(first)
 
-    house.spark.committing = delete_a_file_of_a
-    outcome = house.compact()
+    setup.spark.committing = delete_a_file_of_a
+    outcome = setup.compact()
     assert (outcome.compacted, outcome.stats.conflicts, outcome.stats.partitions_compacted) == (True, 1, 1)
-    assert (house.rows(), house.files()) == (5, 3)
-    assert house.unreferenced() == set()
+    assert (setup.rows(), setup.files()) == (5, 3)
+    assert setup.unreferenced() == set()
     # What was beaten is taken up next time.
-    house.spark.committing = lambda _: None
-    assert house.compact(min_files=2).stats.partitions_compacted == 1
+    setup.spark.committing = lambda _: None
+    assert setup.compact(min_files=2).stats.partitions_compacted == 1
 
 
-def test_where_every_group_is_beaten_nothing_is_merged_and_it_says_so(house: House) -> None:
-    house.fill(*"AAA")
+def test_where_every_group_is_beaten_nothing_is_merged_and_it_says_so(setup: Setup) -> None:
+    setup.fill(*"AAA")
 
     def beat(_: str) -> None:
         raise FilesChanged
 
-    house.spark.committing = beat
-    outcome = house.compact()
+    setup.spark.committing = beat
+    outcome = setup.compact()
     assert (outcome.compacted, outcome.stats.conflicts, outcome.stats.files_compacted) == (False, 1, 0)
     assert "changed by other writers" in (outcome.reason or "")
-    assert (house.files(), house.unreferenced()) == (3, set())
+    assert (setup.files(), setup.unreferenced()) == (3, set())
 
 
 @pytest.mark.parametrize("busy", [CommitConflict("always another one"), TooManyRequests("no session")], ids=str)
-def test_what_finds_no_turn_to_be_committed_is_a_conflict_and_not_the_end(house: House, busy: FirnError) -> None:
-    house.compactions.merger = Merger(house.engine, house.commits, pauses_s=(0, 0))
-    house.fill(*"AAA")
-    house.spark.committing = fail_in("", busy)
-    outcome = house.compact()
-    assert (outcome.compacted, outcome.stats.conflicts, house.files()) == (False, 1, 3)
-    assert (house.unreferenced(), house.noted()) == (set(), [("done", "request r1")])
+def test_what_finds_no_turn_to_be_committed_is_a_conflict_and_not_the_end(setup: Setup, busy: FirnError) -> None:
+    setup.compactions.merger = Merger(setup.engine, setup.commits, pauses_s=(0, 0))
+    setup.fill(*"AAA")
+    setup.spark.committing = fail_in("", busy)
+    outcome = setup.compact()
+    assert (outcome.compacted, outcome.stats.conflicts, setup.files()) == (False, 1, 3)
+    assert (setup.unreferenced(), setup.noted()) == (set(), [("done", "request r1")])
 
 
-def test_a_commit_that_finds_no_turn_is_tried_again(house: House) -> None:
-    house.compactions.merger = Merger(house.engine, house.commits, pauses_s=(0, 0))
-    house.fill(*"AAA")
+def test_a_commit_that_finds_no_turn_is_tried_again(setup: Setup) -> None:
+    setup.compactions.merger = Merger(setup.engine, setup.commits, pauses_s=(0, 0))
+    setup.fill(*"AAA")
     failures = iter([TooManyRequests("no session"), TooManyRequests("no session")])
 
     def busy(_: str) -> None:
         for failure in failures:
             raise failure
 
-    house.spark.committing = busy
-    outcome = house.compact()
-    assert (outcome.compacted, outcome.stats.conflicts, house.files()) == (True, 0, 1)
+    setup.spark.committing = busy
+    outcome = setup.compact()
+    assert (outcome.compacted, outcome.stats.conflicts, setup.files()) == (True, 0, 1)
 
 
 def fail_in(partition: str, failure: Exception) -> Hook:
@@ -302,155 +307,155 @@ def fail_in(partition: str, failure: Exception) -> Hook:
     return hook
 
 
-def test_a_group_that_cannot_be_rewritten_keeps_no_other_from_it(house: House) -> None:
-    house.fill(*"AAABBB")
-    house.spark.rewriting = fail_in("A", StorageUnavailable("the disk is broken"))
-    outcome = house.compact()
-    assert (outcome.stats.groups_failed, outcome.stats.partitions_compacted, house.rows()) == (1, 1, 6)
-    assert house.unreferenced() == set()
+def test_a_group_that_cannot_be_rewritten_keeps_no_other_from_it(setup: Setup) -> None:
+    setup.fill(*"AAABBB")
+    setup.spark.rewriting = fail_in("A", StorageUnavailable("the disk is broken"))
+    outcome = setup.compact()
+    assert (outcome.stats.groups_failed, outcome.stats.partitions_compacted, setup.rows()) == (1, 1, 6)
+    assert setup.unreferenced() == set()
 
 
-def test_where_no_group_can_be_rewritten_the_first_reason_is_given(house: House) -> None:
-    house.fill(*"AAABBB")
-    house.spark.rewriting = fail_in("", StorageUnavailable("the disk is broken"))
+def test_where_no_group_can_be_rewritten_the_first_reason_is_given(setup: Setup) -> None:
+    setup.fill(*"AAABBB")
+    setup.spark.rewriting = fail_in("", StorageUnavailable("the disk is broken"))
     with pytest.raises(StorageUnavailable, match="the disk is broken"):
-        house.compact()
-    assert (house.files(), house.unreferenced(), house.noted()) == (6, set(), [("failed", "request r1")])
+        setup.compact()
+    assert (setup.files(), setup.unreferenced(), setup.noted()) == (6, set(), [("failed", "request r1")])
 
 
-def test_an_engine_that_ends_is_not_asked_for_the_other_groups(house: House) -> None:
-    house.fill(*"AAABBBCCC")
+def test_an_engine_that_ends_is_not_asked_for_the_other_groups(setup: Setup) -> None:
+    setup.fill(*"AAABBBCCC")
     seen: list[str] = []
 
     def end(partition: str) -> None:
         seen.append(partition)
         raise EngineUnavailable("Spark ended")
 
-    house.spark.rewriting = end
+    setup.spark.rewriting = end
     with pytest.raises(EngineUnavailable):
-        house.compact()
+        setup.compact()
     assert len(seen) == 1
 
 
-def test_what_is_finished_is_committed_now_and_then_and_the_figures_add_up(house: House) -> None:
-    house.fill(*"AAABBBCCC")
-    house.compactions.merger = Merger(house.engine, house.commits, every_s=0)
+def test_what_is_finished_is_committed_now_and_then_and_the_figures_add_up(setup: Setup) -> None:
+    setup.fill(*"AAABBBCCC")
+    setup.compactions.merger = Merger(setup.engine, setup.commits, every_s=0)
     made = threading.Semaphore(1)
 
     def later(_: str) -> None:
         assert made.acquire(timeout=30)  # the group before this one is committed
-        with house.spark.turn:
-            append(house.table, "D")  # somebody else writes meanwhile
+        with setup.spark.turn:
+            append(setup.table, "D")  # somebody else writes meanwhile
 
-    house.spark.rewriting = later
-    house.spark.committed = lambda _: made.release()
-    before = len(house.table.snapshots())
-    stats = house.compact().stats
-    assert len(house.table.snapshots()) == before + 3 + 3
+    setup.spark.rewriting = later
+    setup.spark.committed = lambda _: made.release()
+    before = len(setup.table.snapshots())
+    stats = setup.compact().stats
+    assert len(setup.table.snapshots()) == before + 3 + 3
     assert (stats.files_compacted, stats.files_added) == (9, 3)
     assert stats.files_before - stats.files_removed + stats.files_added == stats.files_after
-    assert house.rows() == 12
+    assert setup.rows() == 12
 
 
-def test_a_cancelled_compaction_keeps_what_was_committed_and_deletes_the_rest(house: House) -> None:
-    house.fill(*"AAABBB")
+def test_a_cancelled_compaction_keeps_what_was_committed_and_deletes_the_rest(setup: Setup) -> None:
+    setup.fill(*"AAABBB")
     call = Call("r1", requested_by="schedule nightly")
-    house.compactions.merger = Merger(house.engine, house.commits, every_s=0)
-    house.spark.committed = lambda _: call.cancel()
+    setup.compactions.merger = Merger(setup.engine, setup.commits, every_s=0)
+    setup.spark.committed = lambda _: call.cancel()
     with pytest.raises(Cancelled) as called_off:
-        house.compactions.compact(house.table, CompactionOptions(), call)
+        setup.compactions.compact(setup.table, CompactionOptions(), call)
     assert called_off.value.details == {"files_compacted": 3, "files_added": 1, "partitions_compacted": 1}
-    assert (house.files(), house.rows(), house.unreferenced()) == (4, 6, set())
-    assert house.spark.cancelled
-    assert house.noted() == [("cancelled", "schedule nightly")]
-    counted(house, files_before=6, files_after=4, files_compacted=3, files_added=1, partitions_compacted=1)
-    assert value(house.metrics, "firn_compaction_merged_files_total") == 3
+    assert (setup.files(), setup.rows(), setup.unreferenced()) == (4, 6, set())
+    assert setup.spark.cancelled
+    assert setup.noted() == [("cancelled", "schedule nightly")]
+    counted(setup, files_before=6, files_after=4, files_compacted=3, files_added=1, partitions_compacted=1)
+    assert value(setup.metrics, "firn_compaction_merged_files_total") == 3
 
 
-def test_failed_on_the_way_it_tells_what_it_had_committed(house: House) -> None:
-    house.fill(*"AAABBB")
-    house.compactions.merger = Merger(house.engine, house.commits, every_s=0)
+def test_failed_on_the_way_it_tells_what_it_had_committed(setup: Setup) -> None:
+    setup.fill(*"AAABBB")
+    setup.compactions.merger = Merger(setup.engine, setup.commits, every_s=0)
     merged = threading.Event()
-    house.spark.committed = lambda _: merged.set()
+    setup.spark.committed = lambda _: merged.set()
 
     def fail(partition: str) -> None:
         if "B" in partition:
             merged.wait(30)
             raise EngineUnavailable("Spark ended")
 
-    house.spark.rewriting = fail
+    setup.spark.rewriting = fail
     with pytest.raises(EngineUnavailable):
-        house.compact()
-    counted(house, files_before=6, files_after=4, files_compacted=3, small_files_remaining=4)
-    assert of(house.metrics, ORDERS)["firn_table_compaction_files after"] == 4
+        setup.compact()
+    counted(setup, files_before=6, files_after=4, files_compacted=3, small_files_remaining=4)
+    assert of(setup.metrics, ORDERS)["firn_table_compaction_files after"] == 4
 
 
-def counted(house: House, **figures: int) -> None:
+def counted(setup: Setup, **figures: int) -> None:
     """The latest note has these among its stats."""
-    [note, *_] = house.log()
+    [note, *_] = setup.log()
     stats = note.details["stats"] or {}
     assert {name: stats.get(name) for name in figures} == figures
 
 
 def test_a_spark_job_that_starts_during_the_cancellation_is_cancelled_too(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.maintenance.rewriter._LOOK_EVERY_S", 0.01)
-    house.fill(*"AAA")
+    setup.fill(*"AAA")
     call = Call("r1")
 
     def begin_late(_: str) -> None:
         call.cancel()
-        wait_until(lambda: len(house.spark.cancelled) > 2, 10)  # the first may have been too early
+        wait_until(lambda: len(setup.spark.cancelled) > 2, 10)  # the first may have been too early
 
-    house.spark.rewriting = begin_late
+    setup.spark.rewriting = begin_late
     with pytest.raises(Cancelled):
-        house.compactions.compact(house.table, CompactionOptions(), call)
-    assert (house.files(), house.unreferenced()) == (3, set())
+        setup.compactions.compact(setup.table, CompactionOptions(), call)
+    assert (setup.files(), setup.unreferenced()) == (3, set())
 
 
-def test_whatever_error_a_cancelled_compaction_meets_is_reported_as_cancelled(house: House) -> None:
-    house.fill(*"AAA")
+def test_whatever_error_a_cancelled_compaction_meets_is_reported_as_cancelled(setup: Setup) -> None:
+    setup.fill(*"AAA")
     call = Call("r1")
 
     def cancelled_in_spark(_: str) -> None:
         call.cancel()
         raise EngineUnavailable("a job ended")
 
-    house.spark.rewriting = cancelled_in_spark
+    setup.spark.rewriting = cancelled_in_spark
     with pytest.raises(Cancelled):
-        house.compactions.compact(house.table, CompactionOptions(), call)
-    assert house.noted() == [("cancelled", "request r1")]
+        setup.compactions.compact(setup.table, CompactionOptions(), call)
+    assert setup.noted() == [("cancelled", "request r1")]
 
 
 def test_a_compaction_that_waits_for_another_of_its_table_can_be_cancelled(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.commits.locks._CHECK_EVERY_S", 0.01)
-    house.fill(*"AAA")
+    setup.fill(*"AAA")
     call = Call("r1")
     call.cancel()
-    with house.compactions._locks.hold(house.table.uuid):
-        waiting = ThreadPoolExecutor(1).submit(house.compactions.compact, house.table, CompactionOptions(), call)
+    with setup.compactions._locks.hold(setup.table.uuid):
+        waiting = ThreadPoolExecutor(1).submit(setup.compactions.compact, setup.table, CompactionOptions(), call)
         with pytest.raises(Cancelled):
             waiting.result(timeout=30)
-    assert house.noted() == []  # it never began
-    assert house.compact().compacted
+    assert setup.noted() == []  # it never began
+    assert setup.compact().compacted
 
 
-def test_work_that_was_given_to_somebody_else_is_not_committed(house: House) -> None:
-    house.fill(*"AAA")
+def test_work_that_was_given_to_somebody_else_is_not_committed(setup: Setup) -> None:
+    setup.fill(*"AAA")
 
     def taken() -> None:
         raise CommitConflict("this run was taken over")
 
     with pytest.raises(CommitConflict, match="taken over"):
-        house.compact(Call("r1", commit_gate=taken))
-    assert (house.files(), house.unreferenced()) == (3, set())
+        setup.compact(Call("r1", commit_gate=taken))
+    assert (setup.files(), setup.unreferenced()) == (3, set())
 
 
-def test_what_comes_after_the_merge_is_left_undone_as_well_where_the_work_is_somebody_elses(house: House) -> None:
-    house.fill(*"AAA")
+def test_what_comes_after_the_merge_is_left_undone_as_well_where_the_work_is_somebody_elses(setup: Setup) -> None:
+    setup.fill(*"AAA")
     asked: list[str] = []
 
     def taken_after_the_merge() -> None:
@@ -458,32 +463,32 @@ def test_what_comes_after_the_merge_is_left_undone_as_well_where_the_work_is_som
         if len(asked) > 1:
             raise CommitConflict("this run was taken over")
 
-    wish = CompactionOptions(rewrite_manifests=True, snapshot_retention_hours=0)
+    option = CompactionOptions(rewrite_manifests=True, snapshot_retention_hours=0)
     call = Call("r1", commit_gate=taken_after_the_merge)
-    house.compactions.compact(house.table, wish, call)
-    assert (house.files(), house.spark.did) == (1, [])
-    house.fill(*"AAA")
-    house.compactions.compact(house.table, wish, Call("r2"))
-    assert house.spark.did == ["manifests", "expiry"]
+    setup.compactions.compact(setup.table, option, call)
+    assert (setup.files(), setup.spark.did) == (1, [])
+    setup.fill(*"AAA")
+    setup.compactions.compact(setup.table, option, Call("r2"))
+    assert setup.spark.did == ["manifests", "expiry"]
 
 
-def test_what_fails_after_the_merge_is_told_and_the_compaction_is_done(house: House) -> None:
-    house.fill(*"AAA")
-    wish = CompactionOptions(rewrite_manifests=True, snapshot_retention_hours=0)
-    house.spark.beside = StorageUnavailable("the disk is broken")
-    outcome = house.compactions.compact(house.table, wish, Call("r1"))
-    assert (outcome.compacted, outcome.stats.files_compacted, house.files()) == (True, 3, 1)
+def test_what_fails_after_the_merge_is_told_and_the_compaction_is_done(setup: Setup) -> None:
+    setup.fill(*"AAA")
+    option = CompactionOptions(rewrite_manifests=True, snapshot_retention_hours=0)
+    setup.spark.beside = StorageUnavailable("the disk is broken")
+    outcome = setup.compactions.compact(setup.table, option, Call("r1"))
+    assert (outcome.compacted, outcome.stats.files_compacted, setup.files()) == (True, 3, 1)
     assert [warning.rpartition(": ")[2] for warning in outcome.warnings] == ["the disk is broken"] * 2
-    [note] = house.log()
+    [note] = setup.log()
     assert note.state == "done"
     assert "old snapshots were kept: STORAGE_UNAVAILABLE" in (note.details["error"] or "")
     with pytest.raises(StorageUnavailable):  # nothing was merged that it could take the success from
-        house.compactions.compact(house.table, wish, Call("r2"))
-    assert house.noted()[0] == ("failed", "request r2")
+        setup.compactions.compact(setup.table, option, Call("r2"))
+    assert setup.noted()[0] == ("failed", "request r2")
 
 
-def test_one_that_may_not_begin_any_more_when_it_has_its_turn_does_not(house: House) -> None:
-    house.fill(*"AAA")
+def test_one_that_may_not_begin_any_more_when_it_has_its_turn_does_not(setup: Setup) -> None:
+    setup.fill(*"AAA")
     window = ["open"]
 
     def may_begin() -> None:
@@ -492,20 +497,20 @@ def test_one_that_may_not_begin_any_more_when_it_has_its_turn_does_not(house: Ho
 
     def compact() -> None:
         with pytest.raises(Cancelled, match="window"):
-            house.compact(Call("r1", start_gate=may_begin))
+            setup.compact(Call("r1", start_gate=may_begin))
         window.append("it was asked")
 
     waiting = threading.Thread(target=compact)
-    with house.compactions._locks.hold(house.table.uuid):  # another compaction of the table
+    with setup.compactions._locks.hold(setup.table.uuid):  # another compaction of the table
         waiting.start()
         waiting.join(0.2)
         window.clear()
     waiting.join(30)
-    assert (window, house.files(), house.noted()) == (["it was asked"], 3, [])
+    assert (window, setup.files(), setup.noted()) == (["it was asked"], 3, [])
 
 
-def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_away(house: House) -> None:
-    house.fill(*"AAA")
+def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_away(setup: Setup) -> None:
+    setup.fill(*"AAA")
 
     def taken() -> None:
         raise CommitConflict("this run was taken over")
@@ -516,7 +521,7 @@ def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_
         def start(
             self, kind: str, table: Table, progress: CompactionProgress, call: Call, work: Callable[[Call], bytes]
         ) -> str:
-            jobs = house.compactions.jobs
+            jobs = setup.compactions.jobs
             job = jobs.accept(kind, table, progress, call=call.without_key(progress))
             try:
                 jobs.done(job, work(job.call))
@@ -526,11 +531,11 @@ def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_
             return job.id
 
     def run(call: Call) -> None:
-        compactions = house.compactions
+        compactions = setup.compactions
         background = cast(Background, AtOnce())
-        merges = house.parts[PeriodMerges]
+        merges = setup.parts[PeriodMerges]
         small_files = compactions.small_files
-        compact.handler(request, call, house.catalog, background, compactions, small_files, merges)
+        compact.handler(request, call, setup.catalog, background, compactions, small_files, merges)
 
     request = Compact.model_validate(
         {"operation": "COMPACT", "tenant_id": "acme", "namespace": "shop", "table": "orders", "async": True}
@@ -539,31 +544,31 @@ def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_
     with pytest.raises(CommitConflict, match="taken over"):
         run(Call("r1", key, commit_gate=taken, requested_by="schedule nightly"))
     run(Call("r1", key, commit_gate=lambda: None, requested_by="schedule nightly"))
-    assert house.noted() == [("done", "schedule nightly"), ("failed", "schedule nightly")]
+    assert setup.noted() == [("done", "schedule nightly"), ("failed", "schedule nightly")]
 
 
-def test_files_of_a_commit_that_nobody_can_tell_of_stay(house: House) -> None:
-    house.fill(*"AAA")
-    house.spark.committed = fail_in("", OutcomeUnknown("the catalog fell silent"))
-    house.spark.committing = lambda _: None
-    outcome = house.compact()  # its history tells
+def test_files_of_a_commit_that_nobody_can_tell_of_stay(setup: Setup) -> None:
+    setup.fill(*"AAA")
+    setup.spark.committed = fail_in("", OutcomeUnknown("the catalog fell silent"))
+    setup.spark.committing = lambda _: None
+    outcome = setup.compact()  # its history tells
     assert outcome.compacted
 
-    house.fill(*"BBB")
-    house.spark.committed = lambda _: None
-    house.spark.committing = fail_in("B", OutcomeUnknown("the catalog fell silent"))
+    setup.fill(*"BBB")
+    setup.spark.committed = lambda _: None
+    setup.spark.committing = fail_in("B", OutcomeUnknown("the catalog fell silent"))
     with pytest.raises(OutcomeUnknown):
-        house.compact()
-    assert len(house.unreferenced()) == 1
+        setup.compact()
+    assert len(setup.unreferenced()) == 1
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(house: House) -> None:
-    house.fill(*"AAAABBBC")
-    before = house.table.metadata_location
-    outcome = house.compact(dry_run=True)
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(setup: Setup) -> None:
+    setup.fill(*"AAAABBBC")
+    before = setup.table.metadata_location
+    outcome = setup.compact(dry_run=True)
     assert [(g.files, g.expected_files) for g in outcome.plan or ()] == [(4, 1), (3, 1)]
     assert not outcome.compacted
-    assert (house.table.metadata_location, house.spark.written, house.noted()) == (before, set(), [])
+    assert (setup.table.metadata_location, setup.spark.written, setup.noted()) == (before, set(), [])
 
 
 @pytest.mark.parametrize(
@@ -575,48 +580,49 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(house: House) -> Non
     ],
 )
 def test_a_dry_run_says_that_nothing_would_be_done_where_nothing_would(
-    house: House, countries: str, properties: dict[str, str], reason: str
+    setup: Setup, countries: str, properties: dict[str, str], reason: str
 ) -> None:
-    house.fill(*countries)
-    house.catalog.set_properties(house.table, {f"firn.compaction.{name}": v for name, v in properties.items()})
-    dry = house.compact(dry_run=True)
-    assert (dry.plan, dry.reason) == ((), house.compact().reason)
+    setup.fill(*countries)
+    setup.catalog.set_properties(setup.table, {f"firn.compaction.{name}": v for name, v in properties.items()})
+    dry = setup.compact(dry_run=True)
+    assert (dry.plan, dry.reason) == ((), setup.compact().reason)
     assert (dry.reason or "").startswith(reason)
-    assert house.compact(dry_run=True, force=True).reason == "this was a dry run"
+    assert setup.compact(dry_run=True, force=True).reason == "this was a dry run"
 
 
-def test_a_dry_run_counts_the_files_that_it_plans_for(house: House) -> None:
-    house.fill("A")
-    seen_by_the_request = house.table
-    house.fill(*"AA")
-    outcome = house.compactions.compact(seen_by_the_request, CompactionOptions(dry_run=True), Call("r1"))
+def test_a_dry_run_counts_the_files_that_it_plans_for(setup: Setup) -> None:
+    setup.fill("A")
+    seen_by_the_request = setup.table
+    setup.fill(*"AA")
+    outcome = setup.compactions.compact(seen_by_the_request, CompactionOptions(dry_run=True), Call("r1"))
     assert [group.files for group in outcome.plan or ()] == [outcome.stats.files_before] == [3]
 
 
-def test_what_is_unforeseen_is_noted_without_the_inside(house: House) -> None:
-    house.fill(*"AAA")
-    house.spark.rewriting = fail_in("", RuntimeError("org.apache.Inside"))
+def test_what_is_unforeseen_is_noted_without_the_inside(setup: Setup) -> None:
+    setup.fill(*"AAA")
+    setup.spark.rewriting = fail_in("", RuntimeError("org.apache.Inside"))
     with pytest.raises(RuntimeError):
-        house.compact()
-    [note] = house.log()
+        setup.compact()
+    [note] = setup.log()
     assert "Inside" not in (note.details["error"] or "")
     assert "error id" in (note.details["error"] or "")
 
 
-def test_progress_tells_files_and_bytes_done_of_all(house: House) -> None:
-    house.fill(*"AAABBB")
+def test_progress_tells_files_and_bytes_done_of_all(setup: Setup) -> None:
+    setup.fill(*"AAABBB")
     progress = CompactionProgress()
     seen: list[tuple[int, int]] = []
-    house.spark.rewriting = lambda _: seen.append((progress.files_done, progress.files_total))
-    house.compactions.compact(house.table, CompactionOptions(), Call("r1", current_progress=progress))
+    setup.spark.rewriting = lambda _: seen.append((progress.files_done, progress.files_total))
+    setup.compactions.compact(setup.table, CompactionOptions(), Call("r1", current_progress=progress))
     assert seen[0] == (0, 6)
     assert (progress.phase, progress.files_done, progress.bytes_done, progress.bytes_total) == ("done", 6, 6000, 6000)
+    assert (progress.records_done, progress.records_total) == (60, 60)
 
 
-def test_the_record_has_the_options_and_the_counts(house: House) -> None:
-    house.fill(*"AAA")
-    house.compact(max_files=7)
-    [note] = house.log()
+def test_the_record_has_the_options_and_the_counts(setup: Setup) -> None:
+    setup.fill(*"AAA")
+    setup.compact(max_files=7)
+    [note] = setup.log()
     assert note.details["request"]["max_files"] == 7
     assert note.details["stats"]["files_compacted"] == 3
 
@@ -627,45 +633,45 @@ class TestLeftBehind:
     there: FakeOwners
 
     @pytest.fixture(autouse=True)
-    def begun(self, house: House) -> None:
+    def started(self, setup: Setup) -> None:
         self.there = FakeOwners("there")
-        house.fill("A")
-        house.ledger.owners = self.there
-        compaction(house.compactions.jobs.records, "1", ORDERS, house.table.uuid, 1)
-        house.ledger.owners = self.there.beside("here")
-        folder = folder_of(house.table, "compact-1")
+        setup.fill("A")
+        setup.ledger.owners = self.there
+        compaction(setup.compactions.jobs.records, "1", ORDERS, setup.table.uuid, 1)
+        setup.ledger.owners = self.there.beside("here")
+        folder = folder_of(setup.table, "compact-1")
         assert folder.startswith("file:///")
         # As Hadoop, which writes it, spells the same place.
-        append(house.table, "A", path=f"{folder.replace('file:///', 'file:/')}/kept.parquet")
-        house.spark.written = {"kept.parquet", "left.parquet"}
+        append(setup.table, "A", path=f"{folder.replace('file:///', 'file:/')}/kept.parquet")
+        setup.spark.written = {"kept.parquet", "left.parquet"}
 
-    def test_its_files_that_no_snapshot_holds_are_removed_and_it_was_interrupted(self, house: House) -> None:
+    def test_its_files_that_no_snapshot_holds_are_removed_and_it_was_interrupted(self, setup: Setup) -> None:
         self.there.close()
-        assert house.compactions.jobs.recover() == 1
-        assert house.spark.written == {"kept.parquet"}
-        assert house.noted() == [("interrupted", "auto")]
-        assert house.compactions.jobs.recover() == 0
+        assert setup.compactions.jobs.recover() == 1
+        assert setup.spark.written == {"kept.parquet"}
+        assert setup.noted() == [("interrupted", "auto")]
+        assert setup.compactions.jobs.recover() == 0
 
-    def test_what_it_had_committed_is_counted(self, house: House) -> None:
+    def test_what_it_had_committed_is_counted(self, setup: Setup) -> None:
         self.there.close()
-        append(house.table, "B")
-        append(house.table, "A", path=f"{folder_of(house.table, 'compact-1')}/more.parquet")
-        house.spark.written.add("more.parquet")
-        house.compactions.jobs.recover()
-        counted(house, files_before=1, files_after=3, files_added=2, partitions_compacted=1, small_files_remaining=4)
+        append(setup.table, "B")
+        append(setup.table, "A", path=f"{folder_of(setup.table, 'compact-1')}/more.parquet")
+        setup.spark.written.add("more.parquet")
+        setup.compactions.jobs.recover()
+        counted(setup, files_before=1, files_after=3, files_added=2, partitions_compacted=1, small_files_remaining=4)
 
-    def test_its_jvm_can_commit_nothing_of_it_any_more(self, house: House) -> None:
+    def test_its_jvm_can_commit_nothing_of_it_any_more(self, setup: Setup) -> None:
         self.there.close()
-        house.compactions.jobs.recover()
-        assert house.table.snapshots()[-1].summary[FENCE_PROPERTY] == "compact-1"
+        setup.compactions.jobs.recover()
+        assert setup.table.snapshots()[-1].summary[FENCE_PROPERTY] == "compact-1"
 
-    def test_one_whose_instance_lives_is_left_alone(self, house: House) -> None:
-        assert house.compactions.jobs.recover() == 0
-        assert house.spark.written == {"kept.parquet", "left.parquet"}
-        assert house.noted() == [("running", "auto")]
+    def test_one_whose_instance_lives_is_left_alone(self, setup: Setup) -> None:
+        assert setup.compactions.jobs.recover() == 0
+        assert setup.spark.written == {"kept.parquet", "left.parquet"}
+        assert setup.noted() == [("running", "auto")]
 
     def test_a_table_that_cannot_be_read_keeps_nobody_from_the_start_and_is_tried_again(
-        self, house: House, monkeypatch: pytest.MonkeyPatch
+        self, setup: Setup, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.there.close()
 
@@ -673,17 +679,17 @@ class TestLeftBehind:
             raise ValueError("no metadata of any kind")
 
         with monkeypatch.context() as broken:
-            broken.setattr(house.catalog, "load", unreadable)
-            assert house.compactions.jobs.recover() == 1
-        assert [job.id for job in house.compactions.jobs.records.with_leftover_files()] == ["1"]
-        house.compactions.jobs.recover()
-        assert (house.noted(), house.spark.written) == ([("interrupted", "auto")], {"kept.parquet"})
+            broken.setattr(setup.catalog, "load", unreadable)
+            assert setup.compactions.jobs.recover() == 1
+        assert [job.id for job in setup.compactions.jobs.records.with_leftover_files()] == ["1"]
+        setup.compactions.jobs.recover()
+        assert (setup.noted(), setup.spark.written) == ([("interrupted", "auto")], {"kept.parquet"})
 
-    def test_of_a_table_that_is_gone_nothing_is_left_to_do(self, house: House) -> None:
+    def test_of_a_table_that_is_gone_nothing_is_left_to_do(self, setup: Setup) -> None:
         self.there.close()
-        house.catalog.drop(house.table, purge=True)
-        assert house.compactions.jobs.recover() == 1
-        assert house.noted() == [("interrupted", "auto")]
+        setup.catalog.drop(setup.table, purge=True)
+        assert setup.compactions.jobs.recover() == 1
+        assert setup.noted() == [("interrupted", "auto")]
 
 
 class TestAgain:
@@ -692,22 +698,22 @@ class TestAgain:
     key = IdempotencyKey("COMPACT", ORDERS, "k1", "print")
 
     @pytest.fixture(autouse=True)
-    def begun(self, house: House) -> None:
-        house.fill("A")
-        begun = NewBatch("b1", ORDERS, house.table.uuid, "COMPACT", ["r1"], keys={self.key.id: self.key.fingerprint})
-        house.ledger.begin(begun)
+    def started(self, setup: Setup) -> None:
+        setup.fill("A")
+        started = NewBatch("b1", ORDERS, setup.table.uuid, "COMPACT", ["r1"], keys={self.key.id: self.key.fingerprint})
+        setup.ledger.begin(started)
 
-    def test_what_was_merged_is_answered_and_not_that_there_is_nothing_left_to_merge(self, house: House) -> None:
-        made = append(house.table, "A", batch="b1")
-        outcome = house.compact(Call("r2", self.key, "b1"))
+    def test_what_was_merged_is_answered_and_not_that_there_is_nothing_left_to_merge(self, setup: Setup) -> None:
+        made = append(setup.table, "A", batch="b1")
+        outcome = setup.compact(Call("r2", self.key, "b1"))
         assert (outcome.compacted, outcome.reason, outcome.snapshot_id) == (True, None, made)
         assert (outcome.stats.files_before, outcome.stats.files_after) == (1, 2)
-        noted = house.ledger.find("b1")
+        noted = setup.ledger.find("b1")
         assert noted
         assert (noted.state, noted.snapshot_id) == ("done", made)
 
-    def test_if_nothing_was_merged_the_table_is_checked_again(self, house: House) -> None:
-        outcome = house.compact(Call("r2", self.key, "b1"))
+    def test_if_nothing_was_merged_the_table_is_checked_again(self, setup: Setup) -> None:
+        outcome = setup.compact(Call("r2", self.key, "b1"))
         assert not outcome.compacted
         assert "1 small file" in (outcome.reason or "")
 
@@ -757,11 +763,11 @@ class TestChoose:
 class TestFigures:
     """What metrics are told of compactions, by their ends."""
 
-    def test_what_was_merged_and_what_was_left_is_told_of_the_table(self, house: House) -> None:
-        metrics = house.metrics
-        house.fill(*"AAABBBC")
+    def test_what_was_merged_and_what_was_left_is_told_of_the_table(self, setup: Setup) -> None:
+        metrics = setup.metrics
+        setup.fill(*"AAABBBC")
         metrics.recommended(ORDERS)
-        stats = house.compact().stats
+        stats = setup.compact().stats
         assert of(metrics, ORDERS) == {
             "firn_table_small_files": stats.small_files_remaining,
             "firn_table_compaction_recommended": 0,
@@ -774,42 +780,42 @@ class TestFigures:
         assert value(metrics, "firn_compaction_merged_files_total") == 6
         assert value(metrics, "firn_compaction_seconds_count") == 1
 
-    def test_small_files_are_told_by_the_tables_own_measure(self, house: House) -> None:
-        house.fill(*"AAA")
-        house.compact(max_file_size_mb=1)
-        assert of(house.metrics, ORDERS)["firn_table_small_files"] == 1
+    def test_small_files_are_told_by_the_tables_own_measure(self, setup: Setup) -> None:
+        setup.fill(*"AAA")
+        setup.compact(max_file_size_mb=1)
+        assert of(setup.metrics, ORDERS)["firn_table_small_files"] == 1
 
-    def test_a_compaction_is_still_recommended_where_enough_small_files_are_left(self, house: House) -> None:
-        house.fill(*"AAABBBB")
-        house.compact(max_files=4)
-        told = of(house.metrics, ORDERS)
-        assert (told["firn_table_small_files"], told["firn_table_compaction_recommended"]) == (4, 1)
-        house.compact()
-        assert of(house.metrics, ORDERS)["firn_table_compaction_recommended"] == 0
+    def test_a_compaction_is_still_recommended_where_enough_small_files_are_left(self, setup: Setup) -> None:
+        setup.fill(*"AAABBBB")
+        setup.compact(max_files=4)
+        reported = of(setup.metrics, ORDERS)
+        assert (reported["firn_table_small_files"], reported["firn_table_compaction_recommended"]) == (4, 1)
+        setup.compact()
+        assert of(setup.metrics, ORDERS)["firn_table_compaction_recommended"] == 0
 
-    def test_groups_that_failed_or_were_beaten_are_counted(self, house: House) -> None:
-        metrics = house.metrics
-        house.fill(*"AAABBB")
-        house.spark.rewriting = fail_in("A", StorageUnavailable("the disk is broken"))
-        house.compact()
-        house.spark.rewriting = lambda _: None
-        house.spark.committing = fail_in("", FilesChanged())
-        house.compact()
+    def test_groups_that_failed_or_were_beaten_are_counted(self, setup: Setup) -> None:
+        metrics = setup.metrics
+        setup.fill(*"AAABBB")
+        setup.spark.rewriting = fail_in("A", StorageUnavailable("the disk is broken"))
+        setup.compact()
+        setup.spark.rewriting = lambda _: None
+        setup.spark.committing = fail_in("", FilesChanged())
+        setup.compact()
         assert value(metrics, "firn_compaction_failed_groups_total") == 1
         assert value(metrics, "firn_compaction_conflicts_total") == 1
         assert value(metrics, "firn_compactions_total", outcome="done") == 1
         assert value(metrics, "firn_compactions_total", outcome="nothing") == 1
 
-    def test_nothing_failed_and_cancelled_are_told_apart_and_a_dry_run_is_none(self, house: House) -> None:
-        metrics, call = house.metrics, Call("r1")
-        house.compact()
-        house.fill(*"AAA")
-        house.compact(dry_run=True)
-        house.spark.rewriting = fail_in("", StorageUnavailable("the disk is broken"))
+    def test_nothing_failed_and_cancelled_are_told_apart_and_a_dry_run_is_none(self, setup: Setup) -> None:
+        metrics, call = setup.metrics, Call("r1")
+        setup.compact()
+        setup.fill(*"AAA")
+        setup.compact(dry_run=True)
+        setup.spark.rewriting = fail_in("", StorageUnavailable("the disk is broken"))
         with pytest.raises(StorageUnavailable):
-            house.compact()
+            setup.compact()
         call.cancel()
         with pytest.raises(Cancelled):
-            house.compactions.compact(house.table, CompactionOptions(), call)
+            setup.compactions.compact(setup.table, CompactionOptions(), call)
         for outcome, times in (("nothing", 1), ("failed", 1), ("cancelled", 1), ("done", 0)):
             assert value(metrics, "firn_compactions_total", outcome=outcome) == times

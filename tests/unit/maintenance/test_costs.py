@@ -176,20 +176,20 @@ class TestOpening:
 
     @given(st.floats(0.1, 50), st.lists(st.integers(1, 500), min_size=8, max_size=20, unique=True))
     def test_a_price_is_found_in_spite_of_a_fifth_of_odd_queries(self, price: float, opened: list[int]) -> None:
-        told = [sample(n, 20 + price * n + 3) for n in opened]
-        odd = [replace(s, total_ms=10_000.0) for s in told[: len(told) // 8]]
-        assert opening_ms([told + odd]) == pytest.approx(price, rel=0.25)
+        result = [sample(n, 20 + price * n + 3) for n in opened]
+        odd = [replace(s, total_ms=10_000.0) for s in result[: len(result) // 8]]
+        assert opening_ms([result + odd]) == pytest.approx(price, rel=0.25)
 
     def test_queries_that_read_more_bytes_say_nothing_of_files(self) -> None:
-        told = [sample(n, 20.0 + 400 * n, size=n * 60 * MIB) for n in range(1, 9)]
-        assert opening_ms([told] * 5) == OPENING_MS
+        result = [sample(n, 20.0 + 400 * n, size=n * 60 * MIB) for n in range(1, 9)]
+        assert opening_ms([result] * 5) == OPENING_MS
 
     def test_tables_are_not_compared_with_each_other(self) -> None:
         assert opening_ms([[sample(n, 1000.0 * n)] for n in range(1, 40)]) == OPENING_MS
 
     @given(st.lists(st.lists(st.builds(sample, st.integers(0, 50), st.none() | st.floats(0, 1e4)), max_size=12)))
-    def test_it_is_never_below_nothing(self, told: list[list[QuerySample]]) -> None:
-        assert opening_ms(told) >= 0
+    def test_it_is_never_below_nothing(self, result: list[list[QuerySample]]) -> None:
+        assert opening_ms(result) >= 0
 
 
 class TestRewriting:

@@ -15,7 +15,7 @@ ORDERS = TableName("acme", "shop", "orders")
 Answer = int | Exception
 
 
-class Desk:
+class CommitSetup:
     """An Expiry whose looks are noted and answered as told, and whose clock stands until it is moved."""
 
     def __init__(self) -> None:
@@ -47,57 +47,57 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    desk = Desk()
-    yield desk
-    desk.expiry.close()
+def setup() -> Iterator[CommitSetup]:
+    setup = CommitSetup()
+    yield setup
+    setup.expiry.close()
 
 
-def test_a_table_that_is_not_known_is_looked_at_after_its_first_commit(desk: Desk) -> None:
-    assert desk.commit(1) == 1
-    assert desk.looks == [(ORDERS, "a", 5)]
-    assert desk.commit(1, "b") == 2
+def test_a_table_that_is_not_known_is_looked_at_after_its_first_commit(setup: CommitSetup) -> None:
+    assert setup.commit(1) == 1
+    assert setup.looks == [(ORDERS, "a", 5)]
+    assert setup.commit(1, "b") == 2
 
 
-def test_it_is_looked_at_again_after_as_many_commits_as_the_look_said(desk: Desk) -> None:
-    desk.answers = [7, 3]
-    assert [desk.commit(1), desk.commit(6), desk.commit(1)] == [1, 1, 2]
-    assert [desk.commit(2), desk.commit(1)] == [2, 3]
+def test_it_is_looked_at_again_after_as_many_commits_as_the_look_said(setup: CommitSetup) -> None:
+    setup.answers = [7, 3]
+    assert [setup.commit(1), setup.commit(6), setup.commit(1)] == [1, 1, 2]
+    assert [setup.commit(2), setup.commit(1)] == [2, 3]
 
 
-def test_commits_during_a_look_count_for_the_next_and_ask_for_no_second_one(desk: Desk) -> None:
+def test_commits_during_a_look_count_for_the_next_and_ask_for_no_second_one(setup: CommitSetup) -> None:
     def commit_six_times() -> None:
         for _ in range(6):
-            desk.expiry.after_commit(ORDERS, "a")
+            setup.expiry.after_commit(ORDERS, "a")
 
-    desk.answers, desk.during = [10], commit_six_times
-    assert desk.commit(1) == 1
-    desk.during = lambda: None
-    assert [desk.commit(3), desk.commit(1)] == [1, 2]
+    setup.answers, setup.during = [10], commit_six_times
+    assert setup.commit(1) == 1
+    setup.during = lambda: None
+    assert [setup.commit(3), setup.commit(1)] == [1, 2]
 
 
-def test_a_table_rests_after_a_look_that_took_long(desk: Desk) -> None:
+def test_a_table_rests_after_a_look_that_took_long(setup: CommitSetup) -> None:
     def take_two_seconds() -> None:
-        desk.now += 2
+        setup.now += 2
 
-    desk.answers, desk.during = [1], take_two_seconds
-    assert desk.commit(1) == 1
-    desk.now += 2 * REST - 0.1
-    assert desk.commit(20) == 1
-    desk.now += 0.2
-    assert desk.commit(1) == 2
+    setup.answers, setup.during = [1], take_two_seconds
+    assert setup.commit(1) == 1
+    setup.now += 2 * REST - 0.1
+    assert setup.commit(20) == 1
+    setup.now += 0.2
+    assert setup.commit(1) == 2
 
 
 @pytest.mark.parametrize("failure", [EngineUnavailable("gone"), TableNotFound("gone", field="table"), OSError("gone")])
 def test_a_failure_reaches_no_request_and_is_tried_again_later(
-    desk: Desk, failure: Exception, caplog: pytest.LogCaptureFixture
+    setup: CommitSetup, failure: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk.answers = [failure]
+    setup.answers = [failure]
     with caplog.at_level(logging.WARNING):
-        assert desk.commit(30) == 1
+        assert setup.commit(30) == 1
     assert bool(caplog.records) == (not isinstance(failure, TableNotFound))
-    desk.now += REST_AFTER_FAILURE_S
-    assert desk.commit(1) == 2
+    setup.now += REST_AFTER_FAILURE_S
+    assert setup.commit(1) == 2
 
 
 def test_counting_a_commit_waits_for_no_look() -> None:
@@ -117,10 +117,10 @@ def test_counting_a_commit_waits_for_no_look() -> None:
     expiry.close()
 
 
-def test_nothing_begins_once_it_is_closed(desk: Desk) -> None:
-    desk.commit(1)
-    desk.expiry.close()
-    assert desk.commit(100, "b") == 1
+def test_nothing_begins_once_it_is_closed(setup: CommitSetup) -> None:
+    setup.commit(1)
+    setup.expiry.close()
+    assert setup.commit(100, "b") == 1
 
 
 def test_closing_waits_only_a_moment_for_a_look_that_does_not_end() -> None:

@@ -138,13 +138,13 @@ names = st.sampled_from(
 @given(
     planted=st.dictionaries(names, st.integers(0, 200)),
     hours=st.integers(24, 150),
-    begun=st.none() | st.integers(0, 200),
+    started=st.none() | st.integers(0, 200),
 )
 @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_exactly_what_is_older_than_asked_and_than_whoever_writes_goes(
-    shop: Shop, planted: dict[str, int], hours: int, begun: int | None
+    shop: Shop, planted: dict[str, int], hours: int, started: int | None
 ) -> None:
-    assume(begun is None or begun + 1 != hours)  # which is older is a matter of milliseconds then
+    assume(started is None or started + 1 != hours)  # which is older is a matter of milliseconds then
     live = {path for path in shop.on_disk() if f"{shop.table.location}/{path}" in referred_to(shop.table)}
     for path in shop.on_disk() - live:  # of the example before
         (shop.folder / path).unlink()
@@ -152,12 +152,12 @@ def test_exactly_what_is_older_than_asked_and_than_whoever_writes_goes(
     for path, age in planted.items():
         shop.plant(path, hours=age + 0.5)
     with begin(shop.jobs, BULK, shop.table) as job:
-        if begun is not None:
-            then = now_ms() - begun * HOUR_MS
+        if started is not None:
+            then = now_ms() - started * HOUR_MS
             with shop.ledger._writing() as connection:
                 connection.exec_driver_sql("UPDATE jobs SET started_ms = ? WHERE id = ?", (then, job.id))
         cleaned = shop.clean(hours)
-    limit = max(hours, (0 if begun is None else begun) + 1)  # an hour's grace
+    limit = max(hours, (0 if started is None else started) + 1)  # an hour's grace
     gone = {path for path, age in planted.items() if age >= limit}
     assert paths(cleaned) == gone
     assert (cleaned.removed, cleaned.bytes) == (len(gone), 4 * len(gone))

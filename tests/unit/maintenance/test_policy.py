@@ -49,7 +49,7 @@ class Listening:
         self.told.append(name)
 
 
-class House(Composed):
+class Setup(Composed):
     """As much of the service as SET_COMPACTION needs, over a real catalog."""
 
     def __init__(self, home: Path, opened: Callable[[Path], Catalog] = open_catalog) -> None:
@@ -75,10 +75,10 @@ class House(Composed):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = House(tmp_path)
-    make_table(house.catalog, **to_iceberg(TableProperties(), SETTINGS))
-    return house
+def setup(tmp_path: Path) -> Setup:
+    setup = Setup(tmp_path)
+    make_table(setup.catalog, **to_iceberg(TableProperties(), SETTINGS))
+    return setup
 
 
 def test_a_policy_shows_every_field_that_a_table_can_set() -> None:
@@ -95,12 +95,12 @@ def test_a_table_without_options_has_the_services_policy() -> None:
     assert shown.min_files_to_compact == SETTINGS.compaction.min_files_to_compact
 
 
-def test_what_is_left_out_stays_and_null_goes_back(house: House) -> None:
-    first = house.set(mode="auto", min_files_to_compact=9, target_file_size_mb=256, window="22:00-04:00")
+def test_what_is_left_out_stays_and_null_goes_back(setup: Setup) -> None:
+    first = setup.set(mode="auto", min_files_to_compact=9, target_file_size_mb=256, window="22:00-04:00")
     assert first.overridden == ["mode", "target_file_size_mb", "min_files_to_compact", "window"]
-    assert first == house.now
-    assert house.auto.told == [ORDERS]
-    second = house.set(mode="off", window=None, target_file_size_mb=None)
+    assert first == setup.now
+    assert setup.auto.told == [ORDERS]
+    second = setup.set(mode="off", window=None, target_file_size_mb=None)
     assert (second.mode, second.window, second.target_file_size_mb, second.min_files_to_compact) == (
         "off",
         None,
@@ -108,20 +108,20 @@ def test_what_is_left_out_stays_and_null_goes_back(house: House) -> None:
         9,
     )
     assert second.overridden == ["mode", "min_files_to_compact"]
-    assert house.set(mode=None, min_files_to_compact=None).overridden == []
+    assert setup.set(mode=None, min_files_to_compact=None).overridden == []
 
 
-def test_of_old_snapshots_too_what_is_left_out_stays_and_null_goes_back(house: House) -> None:
-    house.set(snapshots={"keep_last": 7, "keep_at_most": 9})
-    assert snapshot_policy(house.table.properties, SETTINGS.snapshots).keep_last == 7
-    shown = house.set(snapshots={"keep_last": None, "hourly_for_hours": 2})
+def test_of_old_snapshots_too_what_is_left_out_stays_and_null_goes_back(setup: Setup) -> None:
+    setup.set(snapshots={"keep_last": 7, "keep_at_most": 9})
+    assert snapshot_policy(setup.table.properties, SETTINGS.snapshots).keep_last == 7
+    shown = setup.set(snapshots={"keep_last": None, "hourly_for_hours": 2})
     assert shown.snapshots.model_dump() == {"keep_last": 100, "hourly_for_hours": 2, "keep_at_most": 9}
     assert shown.overridden == ["snapshots.hourly_for_hours", "snapshots.keep_at_most"]
-    assert house.set(mode="auto").snapshots == shown.snapshots
-    assert house.set(snapshots=None).overridden == ["mode"]
+    assert setup.set(mode="auto").snapshots == shown.snapshots
+    assert setup.set(snapshots=None).overridden == ["mode"]
 
 
-def test_every_field_can_be_set_and_is_shown_as_it_was_set(house: House) -> None:
+def test_every_field_can_be_set_and_is_shown_as_it_was_set(setup: Setup) -> None:
     fields = {
         "enabled": False,
         "mode": "auto",
@@ -136,27 +136,27 @@ def test_every_field_can_be_set_and_is_shown_as_it_was_set(house: House) -> None
         "window": "23:00-01:30 Asia/Kathmandu",
         "snapshots": {"keep_last": 7, "hourly_for_hours": 3, "keep_at_most": 9},
     }
-    shown = house.set(**fields).model_dump()
+    shown = setup.set(**fields).model_dump()
     assert shown.pop("overridden") == [*list(fields)[:-1], *(f"snapshots.{n}" for n in SnapshotOverrides.model_fields)]
     assert shown == fields
-    assert house.now.model_dump(exclude={"overridden"}) == fields
+    assert setup.now.model_dump(exclude={"overridden"}) == fields
 
 
-def test_setting_a_policy_makes_no_snapshot_and_keeps_other_properties(house: House) -> None:
-    append(house.table, None)
-    before = house.table
-    house.set(mode="auto")
-    after = house.table
+def test_setting_a_policy_makes_no_snapshot_and_keeps_other_properties(setup: Setup) -> None:
+    append(setup.table, None)
+    before = setup.table
+    setup.set(mode="auto")
+    after = setup.table
     assert (after.uuid, after.current_snapshot_id, after.snapshot_count) == (before.uuid, before.current_snapshot_id, 1)
     assert before.properties.items() <= after.properties.items()
     assert after.properties.keys() - before.properties.keys() == {"firn.compaction.mode"}
 
 
-def test_what_is_so_already_is_not_committed_again(house: House) -> None:
-    house.set(mode="auto")
-    before = house.table.metadata_location
-    house.set(mode="auto", window=None)
-    assert house.table.metadata_location == before
+def test_what_is_so_already_is_not_committed_again(setup: Setup) -> None:
+    setup.set(mode="auto")
+    before = setup.table.metadata_location
+    setup.set(mode="auto", window=None)
+    assert setup.table.metadata_location == before
 
 
 @pytest.mark.parametrize(
@@ -174,32 +174,32 @@ def test_what_is_so_already_is_not_committed_again(house: House) -> None:
     ],
 )
 def test_a_policy_that_cannot_be_is_refused_and_changes_nothing(
-    house: House, had: dict[str, Any], fields: dict[str, Any], error: type[FirnError], field: str | None
+    setup: Setup, had: dict[str, Any], fields: dict[str, Any], error: type[FirnError], field: str | None
 ) -> None:
     if had:
-        house.set(**had)
-    before = house.table.metadata_location
+        setup.set(**had)
+    before = setup.table.metadata_location
     with pytest.raises((error, ValueError)) as refused:
-        house.set(**fields)
+        setup.set(**fields)
     if isinstance(refused.value, FirnError):
         assert (type(refused.value), refused.value.field) == (error, field)
     else:
         assert "window" in str(refused.value)
-    assert house.table.metadata_location == before
+    assert setup.table.metadata_location == before
 
 
-def test_what_a_request_does_not_touch_is_not_held_against_it(house: House) -> None:
-    house.set(sort_by=["country"], strategy="sort", small_file_threshold_mb=100)
-    with house.table.iceberg.update_schema() as change:
+def test_what_a_request_does_not_touch_is_not_held_against_it(setup: Setup) -> None:
+    setup.set(sort_by=["country"], strategy="sort", small_file_threshold_mb=100)
+    with setup.table.iceberg.update_schema() as change:
         change.delete_column("country")
-    assert house.set(mode="auto").mode == "auto"
+    assert setup.set(mode="auto").mode == "auto"
     with pytest.raises(UnknownField):
-        house.set(strategy="zorder")
+        setup.set(strategy="zorder")
 
 
-def test_a_small_target_alone_is_no_contradiction_to_the_services_threshold(house: House) -> None:
+def test_a_small_target_alone_is_no_contradiction_to_the_services_threshold(setup: Setup) -> None:
     """What counts as small then follows the target."""
-    assert house.set(target_file_size_mb=8).target_file_size_mb == 8
+    assert setup.set(target_file_size_mb=8).target_file_size_mb == 8
 
 
 def test_a_new_tables_properties_are_held_to_the_same() -> None:
@@ -231,44 +231,44 @@ class TestOtherWriters:
         monkeypatch.setattr("service.catalog.tables.time.sleep", lambda seconds: None)
         return count
 
-    def test_it_is_tried_until_it_is_quicker(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_is_tried_until_it_is_quicker(self, setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
         count = self.beaten(monkeypatch, 30)
-        assert house.set(mode="auto").mode == "auto"
+        assert setup.set(mode="auto").mode == "auto"
         assert count == [31]
-        assert house.now.mode == "auto"
+        assert setup.now.mode == "auto"
 
-    def test_it_gives_up_in_the_end(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_gives_up_in_the_end(self, setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
         self.beaten(monkeypatch, 10_000)
         with pytest.raises(CommitConflict):
-            house.set(mode="auto")
+            setup.set(mode="auto")
 
     def test_a_table_that_another_took_the_place_of_is_left_alone(
-        self, house: House, monkeypatch: pytest.MonkeyPatch
+        self, setup: Setup, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def replaced(table: Table) -> Mapping[str, str | None]:
-            house.catalog.drop(table, purge=False)
-            make_table(house.catalog)
+            setup.catalog.drop(table, purge=False)
+            make_table(setup.catalog)
             return {"firn.compaction.mode": "auto"}
 
         with pytest.raises(TableNotFound, match="dropped and created again"):
-            house.commits.alter(
-                house.table,
+            setup.commits.alter(
+                setup.table,
                 "SET_COMPACTION",
                 Call("r"),
-                lambda table, batch: house.catalog.set_properties(table, replaced(table)),
+                lambda table, batch: setup.catalog.set_properties(table, replaced(table)),
             )
-        assert house.now.overridden == []
+        assert setup.now.overridden == []
 
-    def test_a_table_that_is_gone_is_not_found(self, house: House) -> None:
-        table = house.table
-        house.catalog.drop(table, purge=False)
+    def test_a_table_that_is_gone_is_not_found(self, setup: Setup) -> None:
+        table = setup.table
+        setup.catalog.drop(table, purge=False)
         with pytest.raises(TableNotFound):
-            house.catalog.set_properties(table, {"a": "b"})
+            setup.catalog.set_properties(table, {"a": "b"})
 
     def test_commits_and_settings_at_once_lose_nothing(self, tmp_path: Path) -> None:
         """Through a catalog of its own, as another process: only the compare-and-swap keeps them apart."""
-        house, others = House(tmp_path, connected), House(tmp_path, connected)
-        make_table(house.catalog)
+        setup, others = Setup(tmp_path, connected), Setup(tmp_path, connected)
+        make_table(setup.catalog)
         stop = threading.Event()
 
         def write() -> int:
@@ -283,17 +283,17 @@ class TestOtherWriters:
 
         with ThreadPoolExecutor(5) as pool:
             writing = pool.submit(write)
-            settings = [pool.submit(house.set, min_files_to_compact=n) for n in range(2, 12)]
+            settings = [pool.submit(setup.set, min_files_to_compact=n) for n in range(2, 12)]
             shown = [each.result().min_files_to_compact for each in settings]
             stop.set()
             made = writing.result()
         assert shown == list(range(2, 12))
-        assert house.table.snapshot_count == made
-        assert house.now.min_files_to_compact in shown
+        assert setup.table.snapshot_count == made
+        assert setup.now.min_files_to_compact in shown
 
 
-def test_settings_that_differ_show_in_force(house: House) -> None:
-    house.set(mode="auto")
+def test_settings_that_differ_show_in_force(setup: Setup) -> None:
+    setup.set(mode="auto")
     compaction = SETTINGS.compaction.model_copy(update={"min_files_to_compact": 50})
     other = SETTINGS.model_copy(update={"compaction": compaction})
-    assert effective_policy(house.table.properties, other).min_files_to_compact == 50
+    assert effective_policy(setup.table.properties, other).min_files_to_compact == 50

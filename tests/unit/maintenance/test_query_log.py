@@ -29,7 +29,7 @@ def scan(of: Table, files: int = 1, size: int = 10, planning_ms: int = 2, manife
 
 
 @dataclass
-class House:
+class Setup:
     """A log and the time it is."""
 
     now: float = 1_000_000.0
@@ -47,143 +47,143 @@ class House:
 
 
 def test_one_query_a_second_of_a_table_is_a_sample_and_all_are_counted() -> None:
-    house = House()
+    setup = Setup()
     taken = []
     for _ in range(40):
-        taken.append(house.query(ORDERS))
-        house.now += 0.1
+        taken.append(setup.query(ORDERS))
+        setup.now += 0.1
     assert 4 <= sum(taken) <= 5
-    assert len(house.log.samples(ORDERS.uuid)) == sum(taken)
-    assert 39 < house.log.per_hour(ORDERS.uuid) < 45
-    assert house.query(PEOPLE)
+    assert len(setup.log.samples(ORDERS.uuid)) == sum(taken)
+    assert 39 < setup.log.per_hour(ORDERS.uuid) < 45
+    assert setup.query(PEOPLE)
 
 
 def test_queries_that_begin_side_by_side_are_not_all_samples() -> None:
-    house = House()
-    house.query(ORDERS)
-    house.now += 2
-    assert [house.log.due([ORDERS]) for _ in range(5)] == [True, False, False, False, False]
+    setup = Setup()
+    setup.query(ORDERS)
+    setup.now += 2
+    assert [setup.log.due([ORDERS]) for _ in range(5)] == [True, False, False, False, False]
 
 
 def test_a_clock_that_is_set_back_keeps_nothing_from_being_sampled() -> None:
-    house = House()
-    house.query(ORDERS)
-    house.now -= 5000
-    assert house.query(ORDERS)
-    assert house.log.per_hour(ORDERS.uuid) > 1.9
+    setup = Setup()
+    setup.query(ORDERS)
+    setup.now -= 5000
+    assert setup.query(ORDERS)
+    assert setup.log.per_hour(ORDERS.uuid) > 1.9
 
 
 def test_each_table_of_a_join_gets_its_own_scans_and_nobody_the_time() -> None:
-    house = House()
+    setup = Setup()
     found = [scan(ORDERS, 3, 30, 5, 2), scan(PEOPLE, 1), scan(ORDERS, 4, 40, 6, 1)]
-    house.log.answered([ORDERS, PEOPLE, ORDERS], 50.0, found)
-    [orders] = house.log.samples(ORDERS.uuid)
+    setup.log.answered([ORDERS, PEOPLE, ORDERS], 50.0, found)
+    [orders] = setup.log.samples(ORDERS.uuid)
     assert (orders.files, orders.bytes, orders.planning_ms, orders.manifests) == (7, 70, 11, 3)
-    [people] = house.log.samples(PEOPLE.uuid)
+    [people] = setup.log.samples(PEOPLE.uuid)
     assert (people.files, orders.total_ms, people.total_ms) == (1, None, None)
 
 
 def test_a_table_joined_with_itself_has_the_time_alone() -> None:
-    house = House()
-    house.log.answered([ORDERS, ORDERS], 50.0, [scan(ORDERS), scan(ORDERS)])
-    [sample] = house.log.samples(ORDERS.uuid)
+    setup = Setup()
+    setup.log.answered([ORDERS, ORDERS], 50.0, [scan(ORDERS), scan(ORDERS)])
+    [sample] = setup.log.samples(ORDERS.uuid)
     assert (sample.total_ms, sample.files) == (50.0, 2)
 
 
 def test_a_query_that_scanned_nothing_opened_no_file() -> None:
-    house = House()
-    house.log.answered([ORDERS], 5.0, [])
-    [sample] = house.log.samples(ORDERS.uuid)
+    setup = Setup()
+    setup.log.answered([ORDERS], 5.0, [])
+    [sample] = setup.log.samples(ORDERS.uuid)
     assert (sample.files, sample.planning_ms) == (0, 0)
-    assert house.log.contrasts() == []
+    assert setup.log.contrasts() == []
 
 
 def test_the_tables_least_recently_queried_go_first() -> None:
-    house = House(most=3)
+    setup = Setup(most=3)
     tables = [table(str(i)) for i in range(4)]
     for each in (*tables[:3], tables[0], tables[3]):
-        house.query(each)
-    assert [house.log.per_hour(t.uuid) > 0 for t in tables] == [True, False, True, True]
+        setup.query(each)
+    assert [setup.log.per_hour(t.uuid) > 0 for t in tables] == [True, False, True, True]
 
 
 def test_the_latest_samples_stay_and_few_of_each_number_of_files() -> None:
-    house = House()
+    setup = Setup()
     for i in range(500):
-        house.now += 2
-        house.query(ORDERS, files=1 + i // 10)
-    kept = house.log.samples(ORDERS.uuid)
+        setup.now += 2
+        setup.query(ORDERS, files=1 + i // 10)
+    kept = setup.log.samples(ORDERS.uuid)
     assert len(kept) == SAMPLES
-    assert kept[-1].at_ms == house.now * 1000 - 10
-    [contrasts] = house.log.contrasts()
+    assert kept[-1].at_ms == setup.now * 1000 - 10
+    [contrasts] = setup.log.contrasts()
     assert len(contrasts) == EACH * NUMBERS
     assert {s.files for s in contrasts} == set(range(51 - NUMBERS, 51))
 
 
 def test_prices_are_learned_from_the_tables_queried_last_that_have_something_to_compare() -> None:
-    house = House()
+    setup = Setup()
     for i in range(CONTRASTED + 5):
         for files in (1, 2):
-            house.now += 2
-            house.query(table(str(i)), files=files + i)
-    house.query(table("alike"), files=7)
-    told = house.log.contrasts()
-    assert [[s.files for s in samples] for samples in told[:2]] == [
+            setup.now += 2
+            setup.query(table(str(i)), files=files + i)
+    setup.query(table("alike"), files=7)
+    result = setup.log.contrasts()
+    assert [[s.files for s in samples] for samples in result[:2]] == [
         [CONTRASTED + 5, CONTRASTED + 6],
         [CONTRASTED + 4, CONTRASTED + 5],
     ]
-    assert len(told) == CONTRASTED
+    assert len(result) == CONTRASTED
 
 
 def test_samples_since_a_time_are_those_at_or_after_it() -> None:
-    house = House()
+    setup = Setup()
     for _ in range(3):
-        house.query(ORDERS)
-        house.now += 2
-    moment = round((house.now - 4) * 1000)
+        setup.query(ORDERS)
+        setup.now += 2
+    moment = round((setup.now - 4) * 1000)
     took = 10  # what a query here takes, and it is its beginning that counts
-    assert [s.at_ms for s in house.log.samples(ORDERS.uuid, moment - took)] == [moment - took, moment + 2000 - took]
-    assert len(house.log.samples(ORDERS.uuid, moment)) == 1
+    assert [s.at_ms for s in setup.log.samples(ORDERS.uuid, moment - took)] == [moment - took, moment + 2000 - took]
+    assert len(setup.log.samples(ORDERS.uuid, moment)) == 1
 
 
 def test_the_tables_queried_since_a_time_are_named() -> None:
-    house = House()
-    house.query(ORDERS)
-    house.now += 10
-    house.query(PEOPLE)
-    assert house.log.queried_since(house.now) == {PEOPLE.name: PEOPLE.uuid}
-    assert set(house.log.queried_since(house.now - 10)) == {ORDERS.name, PEOPLE.name}
+    setup = Setup()
+    setup.query(ORDERS)
+    setup.now += 10
+    setup.query(PEOPLE)
+    assert setup.log.queried_since(setup.now) == {PEOPLE.name: PEOPLE.uuid}
+    assert set(setup.log.queried_since(setup.now - 10)) == {ORDERS.name, PEOPLE.name}
 
 
 def test_what_the_service_asks_itself_is_not_counted() -> None:
-    house = House()
-    house.query(table("warm", tenant="_firn"))
-    assert house.log.empty
+    setup = Setup()
+    setup.query(table("warm", tenant="_firn"))
+    assert setup.log.empty
 
 
 @pytest.mark.parametrize("every_s", [1.0, 30.0, 600.0])
 def test_a_steady_rate_is_found_and_fades_once_it_ends(every_s: float) -> None:
-    house = House()
+    setup = Setup()
     for _ in range(round(2 * 3600 / every_s)):
-        house.query(ORDERS)
-        house.now += every_s
-    rate = house.log.per_hour(ORDERS.uuid)
+        setup.query(ORDERS)
+        setup.now += every_s
+    rate = setup.log.per_hour(ORDERS.uuid)
     assert rate == pytest.approx(3600 / every_s, rel=0.1)
-    house.now += 3 * MEMORY_S
-    assert 0 < house.log.per_hour(ORDERS.uuid) < rate / 10
+    setup.now += 3 * MEMORY_S
+    assert 0 < setup.log.per_hour(ORDERS.uuid) < rate / 10
 
 
 @given(st.lists(st.floats(0, 5000), min_size=1, max_size=30))
 def test_another_query_never_makes_the_rate_less(pauses: list[float]) -> None:
-    house = House()
+    setup = Setup()
     for pause in pauses:
-        house.now += pause
-        before = house.log.per_hour(ORDERS.uuid)
-        house.query(ORDERS)
-        assert house.log.per_hour(ORDERS.uuid) >= before
+        setup.now += pause
+        before = setup.log.per_hour(ORDERS.uuid)
+        setup.query(ORDERS)
+        assert setup.log.per_hour(ORDERS.uuid) >= before
 
 
 def test_a_table_nobody_queries_has_no_queries() -> None:
-    assert (House().log.per_hour("x"), House().log.samples("x")) == (0.0, [])
+    assert (Setup().log.per_hour("x"), Setup().log.samples("x")) == (0.0, [])
 
 
 @dataclass

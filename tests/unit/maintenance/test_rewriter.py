@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ import pytest
 from service.engine.iceberg.replace import EditedRows
 from service.errors import Cancelled, RowCountMismatch
 from service.maintenance import rewriter as module
-from service.maintenance.rewriter import FileRewriter
+from service.maintenance.rewriter import FileRewriter, RewriteProgress
 from service.model.call import Call
 
 SECONDS = 10
@@ -23,6 +23,7 @@ class Group:
     name: str
     files: int = 2
     bytes: int = 100
+    rows: int = 10
 
 
 @dataclass
@@ -33,14 +34,15 @@ class FakeEngine:
     def cancel(self, tag: str) -> None:
         self.cancelled.set()
 
+    def rows_written(self, tag: str) -> int:
+        return 0
+
 
 @dataclass
 class Case:
     engine: FakeEngine = field(default_factory=FakeEngine)
     call: Call = field(default_factory=Call)
-    progress: Any = field(
-        default_factory=lambda: SimpleNamespace(files_done=0, files_total=0, bytes_done=0, bytes_total=0)
-    )
+    progress: RewriteProgress = field(default_factory=RewriteProgress)
     begun: list[str] = field(default_factory=list)
 
     def rewriter(self, at_once: int = 1, fatal: tuple[type[Exception], ...] = (Exception,)) -> FileRewriter[Group, str]:
@@ -68,7 +70,15 @@ def test_every_group_is_given_back_with_what_was_made_of_it_and_counted() -> Non
     case = Case()
     with case.rewriter(2).rewriting([Group("a"), Group("b", 3)], case.recipe(str.upper)) as rounds:
         assert collected(rounds) == {"a": "A", "b": "B"}
-    assert vars(case.progress) == {"files_done": 5, "files_total": 5, "bytes_done": 200, "bytes_total": 200}
+    assert asdict(case.progress) == {
+        "phase": "queued",
+        "files_done": 5,
+        "files_total": 5,
+        "bytes_done": 200,
+        "bytes_total": 200,
+        "records_done": 20,
+        "records_total": 20,
+    }
 
 
 def test_two_sessions_are_left_to_others() -> None:

@@ -97,6 +97,9 @@ class World:
 
     def cancel(self, tag: str) -> None: ...
 
+    def rows_written(self, tag: str) -> int:
+        return 0
+
     def _write(self, source: RepartitionSource, paths: list[str], validate: bool) -> WrittenFiles:
         with self.lock:
             number = len(self.batches)
@@ -261,7 +264,7 @@ def test_whatever_others_do_what_is_published_is_what_the_table_holds_each_file_
 
 
 @pytest.mark.parametrize(
-    ("spoil", "error", "said"),
+    ("spoil", "error", "message"),
     [
         (lambda w: replace(w, rows=w.rows - 1), RowCountMismatch, "Row count mismatch: .* 10 rows and would have 9"),
         (
@@ -273,11 +276,11 @@ def test_whatever_others_do_what_is_published_is_what_the_table_holds_each_file_
     ],
 )
 def test_what_does_not_hold_the_rows_it_was_made_of_is_refused(
-    spoil: Callable[[WrittenFiles], WrittenFiles], error: type[Exception], said: str
+    spoil: Callable[[WrittenFiles], WrittenFiles], error: type[Exception], message: str
 ) -> None:
     world = World(spoil=spoil)
     world.add("a")
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         rounds(world).run()
 
 

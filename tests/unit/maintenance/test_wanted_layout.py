@@ -29,7 +29,7 @@ def layout(*fields: dict[str, Any], present: Any = (), past: Any = ()) -> tuple[
 
 
 @pytest.mark.parametrize(
-    ("fields", "said", "field", "suggestion"),
+    ("fields", "expected", "field", "suggestion"),
     [
         (["prodct_id"], "Partition columns not found: prodct_id; did you mean 'product_id'?", 0, "product_id"),
         (
@@ -49,11 +49,11 @@ def layout(*fields: dict[str, Any], present: Any = (), past: Any = ()) -> tuple[
     ],
 )
 def test_columns_that_are_not_there_are_all_named_with_the_nearest_ones(
-    fields: list[str], said: str, field: int, suggestion: str | None
+    fields: list[str], expected: str, field: int, suggestion: str | None
 ) -> None:
     with pytest.raises(InvalidSchema) as e:
         layout(*({"field": name} for name in fields))
-    assert (e.value.message, e.value.suggestion) == (said, suggestion)
+    assert (e.value.message, e.value.suggestion) == (expected, suggestion)
     assert e.value.field == f"partition.partitions[{field}].field"
 
 

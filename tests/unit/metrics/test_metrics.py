@@ -26,7 +26,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
-def told(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def result(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Everything that is told, by name and labels."""
     text = metrics.exposition()[0].decode()
     return {(s.name, frozenset(s.labels.items())): s.value for family in read_text(text) for s in family.samples}
@@ -34,7 +34,7 @@ def told(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float
 
 def tables(metrics: Metrics) -> set[str]:
     """The tables that any series names."""
-    return {dict(labels)["table"] for _, labels in told(metrics) if "table" in dict(labels)}
+    return {dict(labels)["table"] for _, labels in result(metrics) if "table" in dict(labels)}
 
 
 def everything(metrics: Metrics) -> Metrics:
@@ -114,7 +114,7 @@ def test_what_alerts_look_for_begins_at_0_so_that_its_first_time_is_seen() -> No
     metrics.serves("WRITE")
     metrics.job("BULK", "running")
     metrics.committed("UPSERT", 1)
-    figures = told(metrics)
+    figures = result(metrics)
     for name, labels in (
         ("firn_requests_total", {"operation": "WRITE", "code": "INTERNAL_ERROR"}),
         ("firn_compactions_total", {"outcome": "failed"}),
@@ -191,7 +191,7 @@ class TestUpkeep:
 def of(metrics: Metrics, table: TableName) -> dict[str, float]:
     """A table's own series, by name and what labels they have beside the table's."""
     mine = {}
-    for (name, labels), figure in told(metrics).items():
+    for (name, labels), figure in result(metrics).items():
         at = dict(labels)
         if (at.pop("tenant", ""), at.pop("namespace", ""), at.pop("table", "")) == (
             table.tenant,
@@ -269,7 +269,7 @@ class TestBound:
         metrics = Metrics()
         metrics.checked(TableName("a-b", "C_d", "9"), 3)
         series = frozenset({("tenant", "a-b"), ("namespace", "C_d"), ("table", "9")})
-        assert told(metrics)["firn_table_small_files", series] == 3
+        assert result(metrics)["firn_table_small_files", series] == 3
 
 
 class TestReads:
@@ -284,7 +284,7 @@ class TestReads:
         metrics = everything(Metrics())
         metrics.read("firn_streams", lambda: 1 // 0)
         with caplog.at_level(logging.WARNING):
-            figures = {name for name, _ in told(metrics)}
+            figures = {name for name, _ in result(metrics)}
         assert figures >= {kind.name for kind in GAUGES} - {"firn_streams"}
         assert "firn_streams" not in figures
         assert "firn_streams could not be read" in caplog.text
@@ -308,7 +308,7 @@ def test_a_whole_service_leaves_nothing_unread_and_keeps_as_many_tables_as_its_s
     assert metrics.unread == set()
     for kind in GAUGES:
         labels = () if kind.name == "firn_jobs" else kind.labels  # it has none
-        assert labels == () or any(name == kind.name for name, _ in told(metrics))
+        assert labels == () or any(name == kind.name for name, _ in result(metrics))
     for n in range(3):
         metrics.checked(TableName("a", "b", str(n)), n)
     assert tables(metrics) == {"1", "2"}
@@ -323,7 +323,7 @@ def test_a_service_whose_spark_was_never_started_says_so(app: App) -> None:
 
 def test_every_operation_and_bulk_loads_are_told_before_anybody_asks_for_them(app: App) -> None:
     names = {o.name for o in app.pipeline.operations} | {BULK}
-    asked = {dict(labels)["operation"] for name, labels in told(app.parts[Metrics]) if name == "firn_requests_total"}
+    asked = {dict(labels)["operation"] for name, labels in result(app.parts[Metrics]) if name == "firn_requests_total"}
     assert names <= asked
 
 

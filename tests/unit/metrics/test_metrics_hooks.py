@@ -37,13 +37,13 @@ from tests.fakes import MuteLedger, Rows
 from tests.harness import wait_until
 from tests.support.composed import Composed
 from tests.unit import iceberg_tables
-from tests.unit.desk import ASK, ORDERS, OTHERS, Desk
+from tests.unit.commit_setup import ASK, ORDERS, OTHERS, CommitSetup
 from tests.unit.metrics.test_metrics import of, tables, value
 from tests.unit.queries.test_streams import Batches, Running, read, table
 
 
-class Shop(Desk):
-    """Writes over a desk and an engine in memory, whose commits can be held up or beaten."""
+class Shop(CommitSetup):
+    """Writes over a setup and an engine in memory, whose commits can be held up or beaten."""
 
     def __init__(self, path: Path) -> None:
         settings = Settings(writes=WriteQueueSettings(linger_ms=0), limits=LimitSettings(maintenance_threads=1))
@@ -175,17 +175,17 @@ class TestJobs:
 
     def test_a_background_job_is_queued_and_then_runs_until_it_is_done_or_cancelled(self, shop: Shop) -> None:
         jobs, background = shop.jobs, shop.parts[Background]
-        begun, go_on = threading.Event(), threading.Event()
+        started, go_on = threading.Event(), threading.Event()
 
         def work(control: Call) -> bytes:
-            begun.set()
+            started.set()
             assert go_on.wait(30)
             return b"{}"
 
         runs, waits = (
             background.start("COMPACT", shop.catalog.load(ORDERS), BulkProgress(), Call("r"), work) for _ in range(2)
         )
-        assert begun.wait(30)
+        assert started.wait(30)
         for state in ("running", "queued"):
             assert value(shop.metrics, "firn_jobs", kind="COMPACT", state=state) == 1
         jobs.cancel(waits)
@@ -207,13 +207,13 @@ class TestJobs:
         if committed:
             shop.catalog.append(ORDERS, "b1")
         shop.ledger.close()
-        after = Desk(shop.ledger_file, catalog=shop.catalog)
+        after = CommitSetup(shop.ledger_file, catalog=shop.catalog)
         assert after.parts[Jobs].recover() == 1
         assert value(after.metrics, "firn_job_states_total", kind="BULK", state=state) == 1
 
     def test_one_whose_end_could_not_be_noted_has_ended(self, shop: Shop) -> None:
         class Notes(JobRecords):
-            def end(self, *said: Any) -> None:
+            def end(self, *message: Any) -> None:
                 raise LedgerUnavailable("it does not answer")
 
         jobs = Jobs(Notes(shop.ledger), shop.commits, shop.metrics)
@@ -226,22 +226,22 @@ class TestUpkeep:
     """Over a real catalog, without Spark."""
 
     @pytest.fixture
-    def upkeep(self, tmp_path: Path) -> SmallFileChecks:
+    def maintenance(self, tmp_path: Path) -> SmallFileChecks:
         catalog = iceberg_tables.open_catalog(tmp_path)
         compaction = CompactionSettings(opportunistic_check_interval=2, min_files_to_compact=3)
         settings = Settings(iceberg=IcebergSettings(compaction=compaction))
         return Composed(tmp_path / "ledger.db", catalog=catalog, settings=settings).parts[SmallFileChecks]
 
-    def test_a_check_is_told_of_its_table_and_so_is_what_it_recommends(self, upkeep: SmallFileChecks) -> None:
-        metrics, name = upkeep.metrics, iceberg_tables.ORDERS
-        table = iceberg_tables.make_table(upkeep.catalog)
+    def test_a_check_is_told_of_its_table_and_so_is_what_it_recommends(self, maintenance: SmallFileChecks) -> None:
+        metrics, name = maintenance.metrics, iceberg_tables.ORDERS
+        table = iceberg_tables.make_table(maintenance.catalog)
         iceberg_tables.append(table, None, None)
-        upkeep.check_batch(table, 1)
+        maintenance.check_batch(table, 1)
         assert of(metrics, name) == {}  # it was not its turn
-        upkeep.check_batch(table, 1)
+        maintenance.check_batch(table, 1)
         assert of(metrics, name) == {"firn_table_small_files": 2, "firn_table_compaction_recommended": 0}
-        iceberg_tables.append(upkeep.catalog.load(name), None)
-        upkeep.check_batch(table, 2)
+        iceberg_tables.append(maintenance.catalog.load(name), None)
+        maintenance.check_batch(table, 2)
         assert of(metrics, name) == {"firn_table_small_files": 3, "firn_table_compaction_recommended": 1}
         assert value(metrics, "firn_recommendations_total") == 1
         assert value(metrics, "firn_small_file_checks_total") == 2

@@ -40,7 +40,7 @@ def test_a_column_that_the_table_has_by_the_same_expression_is_not_asked_for_aga
 
 
 @pytest.mark.parametrize(
-    ("transform", "said"),
+    ("transform", "expected"),
     [
         ({"at": {"expression": "id"}}, "transform.at: the table already has a column 'at'; choose another name"),
         (
@@ -59,10 +59,10 @@ def test_a_column_that_the_table_has_by_the_same_expression_is_not_asked_for_aga
         ({"x": {"expression": "id"}, "X": {"expression": "id"}}, "transform.X: 'x' and 'X' are the same name to Spark"),
     ],
 )
-def test_what_cannot_be_derived_is_refused(transform: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_derived_is_refused(transform: dict[str, Any], expected: str) -> None:
     with pytest.raises(FirnError) as e:
         parse_transform(transform, WITH_DAY, KEPT)
-    assert said in e.value.message
+    assert expected in e.value.message
     assert (e.value.field or "").startswith("transform")
 
 

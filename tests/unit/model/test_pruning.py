@@ -107,7 +107,7 @@ def test_a_long_chain_does_not_become_a_deep_tree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ({"name": {"like": "a%b"}}, "like cannot be used here"),
         ({"name": {"regex": "a"}}, "regex cannot be used here"),
@@ -120,8 +120,8 @@ def test_a_long_chain_does_not_become_a_deep_tree() -> None:
         ({"z": 1}, "'z' is not a column that the table is partitioned by; those are age, bin, d, day"),
     ],
 )
-def test_what_cannot_prune_is_refused_by_name(value: Any, said: str) -> None:
-    with pytest.raises(InvalidFilter, match=said) as caught:
+def test_what_cannot_prune_is_refused_by_name(value: Any, message: str) -> None:
+    with pytest.raises(InvalidFilter, match=message) as caught:
         rendered(value)
     assert caught.value.field == "partition_filter"
 

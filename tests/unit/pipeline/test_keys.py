@@ -39,7 +39,7 @@ def key(text: str = "k1", print_: str = "print", **other: Any) -> IdempotencyKey
     return IdempotencyKey(**{"operation": "WRITE", "table": ORDERS, "text": text, "fingerprint": print_, **other})
 
 
-class Desk:
+class CommitSetup:
     """Where requests with keys come in. `worked` are the calls whose work was done."""
 
     def __init__(self, keys: IdempotencyKeys) -> None:
@@ -79,9 +79,9 @@ class Desk:
 
 def once(keys: IdempotencyKeys, request_id: str, wanted: IdempotencyKey | None = None) -> tuple[Response, Call | None]:
     """The response to a request, and its call if its work was done."""
-    desk = Desk(keys)
-    response = asyncio.run(desk.once(request_id, wanted))
-    return response, desk.worked[0] if desk.worked else None
+    setup = CommitSetup(keys)
+    response = asyncio.run(setup.once(request_id, wanted))
+    return response, setup.worked[0] if setup.worked else None
 
 
 def error(response: Response) -> dict[str, Any]:
@@ -97,15 +97,15 @@ def test_the_work_of_a_new_key_is_done_by_whoever_comes_first(keys: IdempotencyK
 
 def test_the_second_waits_for_the_first_and_is_answered_the_same(keys: IdempotencyKeys) -> None:
     async def run() -> None:
-        desk = Desk(keys)
-        first = asyncio.create_task(desk.once("r1", work=desk.held))
-        await desk.begun.wait()
-        others = [asyncio.create_task(desk.once(id)) for id in ("r2", "r3")]
-        assert await desk.once("r4", key("k2")) == ANSWER
+        setup = CommitSetup(keys)
+        first = asyncio.create_task(setup.once("r1", work=setup.held))
+        await setup.begun.wait()
+        others = [asyncio.create_task(setup.once(id)) for id in ("r2", "r3")]
+        assert await setup.once("r4", key("k2")) == ANSWER
         assert not any(task.done() for task in (first, *others))
-        desk.go_on.set()
+        setup.go_on.set()
         assert await asyncio.gather(first, *others) == [ANSWER] * 3
-        assert [call.id for call in desk.worked] == ["r1", "r4"]
+        assert [call.id for call in setup.worked] == ["r1", "r4"]
 
     asyncio.run(run())
 
@@ -114,28 +114,28 @@ def test_a_key_whose_work_failed_is_free_again(keys: IdempotencyKeys) -> None:
     """What failed is told to those who waited for it, and then tried again by whoever asks."""
 
     async def run() -> None:
-        desk = Desk(keys)
+        setup = CommitSetup(keys)
 
         async def fail() -> Response:
-            await desk.held()
+            await setup.held()
             return failure(CatalogUnavailable("it failed"), Call("r1"))
 
-        first = asyncio.create_task(desk.once("r1", work=fail))
-        await desk.begun.wait()
-        second = asyncio.create_task(desk.once("r2"))
+        first = asyncio.create_task(setup.once("r1", work=fail))
+        await setup.begun.wait()
+        second = asyncio.create_task(setup.once("r2"))
         await asyncio.sleep(0)
-        desk.go_on.set()
+        setup.go_on.set()
         assert (await first).code == "CATALOG_UNAVAILABLE"
         assert await second == await first
-        assert await desk.once("r3") == ANSWER
-        assert [(call.id, call.earlier) for call in desk.worked] == [("r1", None), ("r3", None)]
+        assert await setup.once("r3") == ANSWER
+        assert [(call.id, call.earlier) for call in setup.worked] == [("r1", None), ("r3", None)]
 
     asyncio.run(run())
 
 
 def test_a_stored_answer_is_given_again_also_after_a_restart(keys: IdempotencyKeys, ledger: MuteLedger) -> None:
-    desk = Desk(keys)
-    asyncio.run(desk.once("r1", work=desk.stored))
+    setup = CommitSetup(keys)
+    asyncio.run(setup.once("r1", work=setup.stored))
     for again in (keys, IdempotencyKeys(ledger)):
         assert once(again, "r2") == (Response(200, b"body"), None)
 
@@ -150,26 +150,26 @@ def test_a_key_that_was_noted_and_not_answered_says_in_which_batch(keys: Idempot
 @pytest.mark.parametrize("state", ["under way", "answered", "noted"])
 def test_a_key_that_stood_for_another_request_is_refused(state: str, keys: IdempotencyKeys, ledger: MuteLedger) -> None:
     async def run() -> None:
-        desk = Desk(keys)
+        setup = CommitSetup(keys)
         if state == "noted":
             ledger.begin(NewBatch("b1", ORDERS, "uuid", "WRITE", ["r0"], keys={key().id: "print"}))
         elif state == "answered":
-            await desk.once("r1", work=desk.stored)
+            await setup.once("r1", work=setup.stored)
         else:
-            first = asyncio.create_task(desk.once("r1", work=desk.held))
-            await desk.begun.wait()
-        refused = await desk.once("r2", key(print_="another"))
+            first = asyncio.create_task(setup.once("r1", work=setup.held))
+            await setup.begun.wait()
+        refused = await setup.once("r2", key(print_="another"))
         assert (refused.status, refused.code, error(refused)["field"]) == (422, "KEY_REUSED", "idempotency_key")
         assert "'k1' was used for another WRITE" in error(refused)["message"]
         # The refusal took nothing from the one whose key it is.
-        again = asyncio.create_task(desk.once("r3"))
+        again = asyncio.create_task(setup.once("r3"))
         if state == "under way":
             await asyncio.sleep(0.02)
             assert not again.done()
-            desk.go_on.set()
+            setup.go_on.set()
             assert await again == await first
         assert (await again).status == 200
-        assert [call.id for call in desk.worked] == (["r3"] if state == "noted" else ["r1"])
+        assert [call.id for call in setup.worked] == (["r3"] if state == "noted" else ["r1"])
 
     asyncio.run(run())
 
@@ -219,45 +219,45 @@ def test_a_ledger_that_cannot_be_asked_leaves_no_key_behind(ledger: MuteLedger) 
 
     silent = Silent(str(ledger._engine.url))
     silent.owners = FakeOwners("here")  # a ledger of several instances is asked on another thread
-    desk = Desk(IdempotencyKeys(silent))
+    setup = CommitSetup(IdempotencyKeys(silent))
 
     async def run() -> list[Response]:
-        first = asyncio.create_task(desk.once("r1"))
+        first = asyncio.create_task(setup.once("r1"))
         assert await asyncio.to_thread(looking.wait, 10)
-        second = asyncio.create_task(desk.once("r2"))
+        second = asyncio.create_task(setup.once("r2"))
         await asyncio.sleep(0.02)
         go_on.set()
         return [await first, await second]
 
     assert [response.code for response in asyncio.run(run())] == ["LEDGER_UNAVAILABLE"] * 2
-    assert (desk.worked, desk.keys._in_progress) == ([], {})
+    assert (setup.worked, setup.keys._in_progress) == ([], {})
 
 
 def test_of_many_at_once_one_does_the_work(keys: IdempotencyKeys) -> None:
     for turn in range(10):
         wanted = key(f"k{turn}")
-        desk, barrier = Desk(keys), threading.Barrier(8)
+        setup, barrier = CommitSetup(keys), threading.Barrier(8)
 
         async def work(wanted: IdempotencyKey = wanted) -> Response:
             await asyncio.sleep(0.01)
             return Response(200, keys.store(wanted, b"done"))
 
-        def ask(desk: Desk, wanted: IdempotencyKey, barrier: threading.Barrier, work: Any) -> Response:
+        def ask(setup: CommitSetup, wanted: IdempotencyKey, barrier: threading.Barrier, work: Any) -> Response:
             barrier.wait(30)
-            return asyncio.run(desk.once("r", wanted, work))
+            return asyncio.run(setup.once("r", wanted, work))
 
         with ThreadPoolExecutor(8) as pool:
-            asked = [pool.submit(ask, desk, wanted, barrier, work) for _ in range(8)]
-        assert len(desk.worked) == 1
+            asked = [pool.submit(ask, setup, wanted, barrier, work) for _ in range(8)]
+        assert len(setup.worked) == 1
         assert [one.result().body for one in asked] == [b"done"] * 8
 
 
 def test_the_second_does_the_work_if_the_first_was_cancelled_by_its_caller(keys: IdempotencyKeys) -> None:
     async def run() -> None:
-        desk, mine = Desk(keys), Call("r1")
+        setup, mine = CommitSetup(keys), Call("r1")
 
         async def work() -> Response:
-            await desk.held()
+            await setup.held()
             try:
                 mine.check()
             except Exception as e:
@@ -265,35 +265,35 @@ def test_the_second_does_the_work_if_the_first_was_cancelled_by_its_caller(keys:
             return ANSWER
 
         first = asyncio.create_task(keys.once(mine, key(), work))
-        await desk.begun.wait()
-        second = asyncio.create_task(desk.once("r2"))
+        await setup.begun.wait()
+        second = asyncio.create_task(setup.once("r2"))
         await asyncio.sleep(0)
         mine.cancel()
-        desk.go_on.set()
+        setup.go_on.set()
         assert (await first).code == "CANCELLED"
         assert await second == ANSWER
-        assert [call.id for call in desk.worked] == ["r2"]
+        assert [call.id for call in setup.worked] == ["r2"]
 
     asyncio.run(run())
 
 
 def test_one_that_was_cancelled_too_does_not_do_it(keys: IdempotencyKeys) -> None:
     async def run() -> None:
-        desk, other = Desk(keys), Call("r2")
+        setup, other = CommitSetup(keys), Call("r2")
 
         async def cancelled() -> Response:
-            await desk.held()
+            await setup.held()
             return Response(409, b"", "CANCELLED")
 
         async def never() -> Response:
             raise AssertionError("it was cancelled")
 
-        first = asyncio.create_task(desk.once("r1", work=cancelled))
-        await desk.begun.wait()
+        first = asyncio.create_task(setup.once("r1", work=cancelled))
+        await setup.begun.wait()
         second = asyncio.create_task(keys.once(other, key(), never))
         await asyncio.sleep(0)
         other.cancel()
-        desk.go_on.set()
+        setup.go_on.set()
         assert (await first).code == "CANCELLED"
         with pytest.raises(Cancelled):
             await second

@@ -20,7 +20,7 @@ from service.pipeline.response import Response
 from service.settings import LimitSettings
 from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
 from tests.support.composed import Composed
-from tests.unit.desk import ORDERS, SCHEMA
+from tests.unit.commit_setup import ORDERS, SCHEMA
 
 
 class Add(ChangeRequest):
@@ -184,8 +184,8 @@ class TestAtWork:
         for turn in range(8):
             body = {**ADD, "idempotency_key": f"k{turn}"}
             answers = [instance.send(body) for instance in (instances.here, instances.there) * 3]
-            told = {answer.result(30).body for answer in answers}
-            assert (len(told), instances.effects) == (1, turn + 1)
+            reported = {answer.result(30).body for answer in answers}
+            assert (len(reported), instances.effects) == (1, turn + 1)
         assert len(runs) == 8
 
     def test_another_request_under_its_key_is_refused(self, instances: TwoInstances) -> None:

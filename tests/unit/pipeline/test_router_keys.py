@@ -117,8 +117,8 @@ def note(request: Note, call: Call, ledger: Ledger) -> Done:
     if not request.idle and (before is None or before.state != "done"):
         assert call.key
         batch, key = f"b{len(runs)}", call.key
-        whose = {key.id: call.id}
-        ledger.begin(NewBatch(batch, key.table, "uuid", "NOTE", ["r0", call.id], 0, {key.id: key.fingerprint}, whose))
+        owner = {key.id: call.id}
+        ledger.begin(NewBatch(batch, key.table, "uuid", "NOTE", ["r0", call.id], 0, {key.id: key.fingerprint}, owner))
         ledger.end(batch, 5 if request.happens or call.earlier else None)
     if request.fails:
         raise CatalogUnavailable("no answer")
@@ -186,8 +186,8 @@ def running(pipeline: Pipeline, requests: int = 1) -> None:
 
 
 def error(answer: Response) -> tuple[int, str, str | None]:
-    said = wire.parse(answer.body)["error"]
-    return answer.status, said["code"], said.get("field")
+    message = wire.parse(answer.body)["error"]
+    return answer.status, message["code"], message.get("field")
 
 
 def test_the_same_again_is_answered_byte_for_byte_and_run_once(pipeline: Served) -> None:
@@ -356,9 +356,9 @@ class TestBesideTheBody:
         assert len(runs) == 1
         assert runs[0].key
 
-    @pytest.mark.parametrize("said", ["k2", 5, ["k1"], "", {}])
-    def test_two_that_differ_are_refused(self, said: Any, pipeline: Served) -> None:
-        answer = send(pipeline, {**ADD, "idempotency_key": said}, key="k1")
+    @pytest.mark.parametrize("message", ["k2", 5, ["k1"], "", {}])
+    def test_two_that_differ_are_refused(self, message: Any, pipeline: Served) -> None:
+        answer = send(pipeline, {**ADD, "idempotency_key": message}, key="k1")
         assert error(answer) == (400, "INVALID_REQUEST", "idempotency_key")
         assert runs == []
 
@@ -391,9 +391,9 @@ class TestFailures:
         others = [pipeline.submit(body) for _ in range(3)]
         running(pipeline, 4)
         go_on.set()
-        told = first.result(30)
-        assert told.status == status
-        assert all(other.result(30) == told for other in others)
+        reported = first.result(30)
+        assert reported.status == status
+        assert all(other.result(30) == reported for other in others)
         assert (len(runs), pipeline.drain(30)) == (1, True)
 
     def test_what_cannot_be_meant_uses_no_key_up(self, pipeline: Served) -> None:

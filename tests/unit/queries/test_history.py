@@ -12,10 +12,11 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.types import LongType, NestedField
 
+from service.catalog.as_of import snapshot_as_of
 from service.catalog.lineage import row_changes_between
 from service.catalog.tables import Snapshot, Table
 from service.edits.rollback import RollbackTarget, rollback_target
-from service.errors import PlanStale, SnapshotNotFound
+from service.errors import InvalidRequest, PlanStale, SnapshotNotFound
 from service.ledger.ledger import Ledger, NewBatch
 from service.model.as_of import Moment, moment
 from service.model.call import Call
@@ -63,14 +64,30 @@ def test_a_tag_names_its_snapshot_and_a_branch_names_none(table: Table) -> None:
     first = append(table, None)
     append(table, None)
     table.iceberg.manage_snapshots().create_tag(first, "one").create_branch(first, "side").commit()
-    assert table.snapshot_as_of("one").snapshot_id == first
+    assert snapshot_as_of(table, "one").snapshot_id == first
     with pytest.raises(SnapshotNotFound, match=r"has no tag or backup 'ones'; did you mean 'one'\?") as refused:
-        table.snapshot_as_of("ones", "from_snapshot")
+        snapshot_as_of(table, "ones", "from_snapshot")
     assert (refused.value.field, refused.value.suggestion) == ("from_snapshot", "one")
     with pytest.raises(SnapshotNotFound, match=r"'side'; it has one$"):
-        table.snapshot_as_of("side")
+        snapshot_as_of(table, "side")
     with pytest.raises(SnapshotNotFound, match="has no tag or backup '111"):
-        table.snapshot_as_of(moment("1" * 5000))
+        snapshot_as_of(table, "1" * 5000)
+
+
+def test_a_tag_whose_name_can_be_read_in_two_ways_is_refused_unless_both_mean_the_same(table: Table) -> None:
+    first = append(table, None)
+    last = append(table, None)
+    tags = {"2024": first, "2999-01-01": first, "2998-01-01": last, str(last): first, str(first): first}
+    for name, snapshot_id in tags.items():
+        table.iceberg.manage_snapshots().create_tag(snapshot_id, name).commit()
+    assert snapshot_as_of(table, "2024").snapshot_id == first  # no snapshot has this id
+    assert snapshot_as_of(table, "2998-01-01").snapshot_id == last
+    assert snapshot_as_of(table, str(first)).snapshot_id == first
+    assert snapshot_as_of(table, last).snapshot_id == last  # a number is always an id
+    for name, other in (("2999-01-01", "time"), (str(last), "snapshot id")):
+        with pytest.raises(InvalidRequest, match=f"is the name of a tag and also a {other}; for the tag, send {first}"):
+            snapshot_as_of(table, name)
+    assert snapshot_as_of(table, "2999-01-01T00:00:00Z").snapshot_id == last
 
 
 def test_what_is_not_there_is_told_with_the_oldest_that_is(table: Table) -> None:
@@ -78,16 +95,16 @@ def test_what_is_not_there_is_told_with_the_oldest_that_is(table: Table) -> None
         table.snapshot(5)
     first = append(table, None)
     append(table, None)
-    for asked in (5, datetime(2001, 1, 1, tzinfo=UTC)):
+    for asked in (5, "5", "2001-01-01"):
         with pytest.raises(SnapshotNotFound, match=f"its oldest snapshot is {first}, of 20"):
-            table.snapshot_as_of(asked)
+            snapshot_as_of(table, asked)
 
 
 def test_commits_are_told_with_the_requests_that_share_them(table: Table, ledger: Ledger) -> None:
     made = [append(table, None, batch=batch, rows=3) for batch in ("one", "two", "unknown")]
     ledger.begin(NewBatch("one", ORDERS, table.uuid, "WRITE", ["a", "b", "c"]))
     ledger.begin(NewBatch("two", ORDERS, table.uuid, "UPSERT", ["d"]))
-    found = history_entries(table, ledger, 10, 0)
+    found = history_entries(table, ledger, newest_first(table.snapshots()))
     assert [entry.snapshot.snapshot_id for entry in found] == made[::-1]
     assert [entry.requests and (entry.requests.operation, entry.requests.request_ids) for entry in found] == [
         None,
@@ -95,13 +112,14 @@ def test_commits_are_told_with_the_requests_that_share_them(table: Table, ledger
         ("WRITE", ("a", "b", "c")),
     ]
     assert [entry.rows for entry in found] == [CommitRows(3)] * 3
-    assert [entry.snapshot.snapshot_id for entry in history_entries(table, ledger, 1, 1)] == [made[1]]
+    [second] = history_entries(table, ledger, [table.snapshot(made[1])])
+    assert second.snapshot.snapshot_id == made[1]
 
 
 def test_a_snapshot_that_the_table_was_taken_back_behind_is_no_ancestor(table: Table, ledger: Ledger) -> None:
     first, second = append(table, None), append(table, None)
     table.iceberg.manage_snapshots().rollback_to_snapshot(first).commit()
-    found = history_entries(table, ledger, 10, 0)
+    found = history_entries(table, ledger, newest_first(table.snapshots()))
     assert [(entry.snapshot.snapshot_id, entry.is_current, entry.is_ancestor) for entry in found] == [
         (second, False, False),
         (first, True, True),
@@ -122,7 +140,7 @@ class TestWhereSnapshotsHaveExpired:
         return made
 
     def test_what_is_older_is_an_ancestor_still(self, table: Table, ledger: Ledger, made: list[int]) -> None:
-        found = history_entries(table, ledger, 10, 0)
+        found = history_entries(table, ledger, newest_first(table.snapshots()))
         assert [entry.snapshot.snapshot_id for entry in found if entry.is_ancestor] == made[::-1]
 
     def test_how_many_changes_there_were_is_known_up_to_them(self, table: Table, made: list[int]) -> None:
@@ -141,13 +159,13 @@ class TestWhereSnapshotsHaveExpired:
 def stale(table: Table, expected_id: int) -> str:
     """Why a rollback that was thought out at a snapshot is refused."""
     with pytest.raises(PlanStale) as refused:
-        rollback_target(RollbackTarget(0, "snapshot_id", expected_id)).check(table)
+        rollback_target(RollbackTarget(0, expected_id)).check(table)
     return refused.value.message
 
 
 def snapshot(number: int = 1, parent: int | None = None, schema_id: int = 0, **summary: Any) -> Snapshot:
-    said = {key.replace("_", "-"): str(value) for key, value in summary.items()}
-    return Snapshot(number, parent, number, NO_COLUMNS, said, schema_id, number)
+    expected = {key.replace("_", "-"): str(value) for key, value in summary.items()}
+    return Snapshot(number, parent, number, NO_COLUMNS, expected, schema_id, number)
 
 
 @pytest.mark.parametrize(

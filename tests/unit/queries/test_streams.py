@@ -63,7 +63,7 @@ def table(size: int = 0, records: int = 0) -> Table:
     return cast(Table, FakeTable(TableName("a", "b", "c"), "the-uuid", schema, history=(snapshot,)))
 
 
-class House:
+class Setup:
     """Streams with a limit, and what they hold."""
 
     def __init__(self, most: int = 2) -> None:
@@ -91,58 +91,58 @@ def read(stream: Any) -> bytes:
 
 
 def test_a_stream_holds_its_snapshot_until_it_is_read_and_then_nothing() -> None:
-    house, batches, told = House(), Batches(), []
-    stream = house.open(batches)
-    stream.when_closed(lambda: told.append(house.empty))
-    assert house.holds.held("the-uuid") == {7}
+    setup, batches, told = Setup(), Batches(), []
+    stream = setup.open(batches)
+    stream.when_closed(lambda: told.append(setup.empty))
+    assert setup.holds.held("the-uuid") == {7}
     assert read(stream) == b"n\r\n" + b"".join(b"%d\r\n" % n for n in range(10))
-    assert (house.empty, batches.closed) == (True, 1)
+    assert (setup.empty, batches.closed) == (True, 1)
     stream.close()
     wait_until(lambda: told == [True], 5)
 
 
 def test_a_failure_before_the_first_bytes_is_raised_where_the_stream_is_opened() -> None:
-    house, batches = House(), Batches(0, failure=StorageUnavailable("the disk is gone"))
+    setup, batches = Setup(), Batches(0, failure=StorageUnavailable("the disk is gone"))
     with pytest.raises(StorageUnavailable):
-        house.open(batches)
-    assert (house.empty, batches.closed) == (True, 1)
+        setup.open(batches)
+    assert (setup.empty, batches.closed) == (True, 1)
 
 
 def test_a_failure_after_them_is_raised_by_a_step_and_lets_everything_go() -> None:
-    house, batches = House(), Batches(40, 10_000, StorageUnavailable("the disk is gone"))
-    stream = house.open(batches)
+    setup, batches = Setup(), Batches(40, 10_000, StorageUnavailable("the disk is gone"))
+    stream = setup.open(batches)
     assert stream.advance().result(30)
     with pytest.raises(StorageUnavailable):
         read(stream)
-    assert (house.empty, batches.closed) == (True, 1)
+    assert (setup.empty, batches.closed) == (True, 1)
 
 
 def test_a_stream_that_is_given_up_reads_no_further_and_lets_everything_go() -> None:
-    house, batches = House(), Batches(1000, 10_000)
-    stream = house.open(batches)
+    setup, batches = Setup(), Batches(1000, 10_000)
+    stream = setup.open(batches)
     stream.advance().result(30)
     stream.close()
-    wait_until(lambda: house.empty, 5)
+    wait_until(lambda: setup.empty, 5)
     assert batches.closed == 1
     assert batches.given < 100
 
 
 def test_more_streams_than_the_limit_are_told_to_come_back_and_have_room_afterwards() -> None:
-    house = House(most=2)
-    first, _ = house.open(Batches()), house.open(Batches())
+    setup = Setup(most=2)
+    first, _ = setup.open(Batches()), setup.open(Batches())
     with pytest.raises(TooManyRequests, match="FIRN_LIMITS__STREAMS"):
-        house.open(Batches())
+        setup.open(Batches())
     read(first)
-    read(house.open(Batches()))
+    read(setup.open(Batches()))
 
 
 def test_nothing_is_begun_for_a_caller_who_has_hung_up() -> None:
-    house, caller = House(), Call()
+    setup, caller = Setup(), Call()
     caller.cancel()
     with pytest.raises(EngineUnavailable):
-        house.open(Batches(), caller)
-    assert house.requests == {}
-    assert house.empty
+        setup.open(Batches(), caller)
+    assert setup.requests == {}
+    assert setup.empty
 
 
 def test_a_caller_who_hangs_up_is_told_to_what_works_for_them_then_and_to_nothing_else() -> None:
@@ -162,14 +162,14 @@ def test_a_caller_who_hangs_up_is_told_to_what_works_for_them_then_and_to_nothin
     [(0, 8192), (50, 8192), (1000, 524), (100_000, 5), (10_000_000, 1)],
 )
 def test_the_longer_the_rows_the_fewer_are_in_a_batch(row_bytes: int, rows: int) -> None:
-    house = House()
-    read(house.open(Batches(), read=table(row_bytes * 1000, 1000)))
-    assert house.requests["rows"] == rows
+    setup = Setup()
+    read(setup.open(Batches(), read=table(row_bytes * 1000, 1000)))
+    assert setup.requests["rows"] == rows
 
 
 def test_a_slow_reader_makes_nothing_be_read_ahead() -> None:
-    house, batches = House(), Batches(1000, 10_000)
-    stream = house.open(batches)
+    setup, batches = Setup(), Batches(1000, 10_000)
+    stream = setup.open(batches)
     stream.advance().result(30)
     given = batches.given
     time.sleep(0.2)

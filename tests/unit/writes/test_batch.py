@@ -34,15 +34,15 @@ from service.writes.batch import CommittedWrites, WriteBatches
 from service.writes.entry import PendingWrite, WriteOutcome, together
 from tests.fakes import FakeCatalog, FakeOwners, FakeSmallFileChecks, Rows
 from tests.harness import wait_until
-from tests.unit.desk import ORDERS, SCHEMA, Desk
+from tests.unit.commit_setup import ORDERS, SCHEMA, CommitSetup
 
 WIDER = parse_schema({"fields": {"id": {"type": "long"}, "note": {"type": "string"}}})
 
 
 def reply(written: WriteOutcome) -> bytes:
     check = written.check
-    said = [written.records, written.snapshot_id, written.requests_in_batch, written.records_in_batch]
-    return json.dumps([*said, check.compaction_recommended, check.small_files_count]).encode()
+    message = [written.records, written.snapshot_id, written.requests_in_batch, written.records_in_batch]
+    return json.dumps([*message, check.compaction_recommended, check.small_files_count]).encode()
 
 
 class Notes(ThreadPoolExecutor):
@@ -57,8 +57,8 @@ class Notes(ThreadPoolExecutor):
         return self.given[-1]
 
 
-class Bench(Desk):
-    """Batches over a desk, an engine in memory, and what became of every entry."""
+class Bench(CommitSetup):
+    """Batches over a setup, an engine in memory, and what became of every entry."""
 
     def __init__(
         self, ledger_file: Path, check_every: int = 1_000_000, *, catalog: FakeCatalog | None = None, **parts: Any
@@ -96,9 +96,9 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path / "ledger.db")
 
 
-def told(entry: PendingWrite) -> list[Any]:
-    said: list[Any] = json.loads(entry.response.result(0))
-    return said
+def reported(entry: PendingWrite) -> list[Any]:
+    message: list[Any] = json.loads(entry.response.result(0))
+    return message
 
 
 def failure(entry: PendingWrite) -> BaseException | None:
@@ -141,8 +141,8 @@ def test_a_batch_is_one_note_one_job_and_one_commit(bench: Bench) -> None:
 def test_each_is_told_what_it_wrote_and_what_the_commit_holds(bench: Bench) -> None:
     entries = [bench.entry(1, 2), bench.entry(3)]
     [made] = bench.commit(entries)
-    assert told(entries[0]) == [2, made.snapshot_id, 2, 3, False, None]
-    assert told(entries[1]) == [1, made.snapshot_id, 2, 3, False, None]
+    assert reported(entries[0]) == [2, made.snapshot_id, 2, 3, False, None]
+    assert reported(entries[1]) == [1, made.snapshot_id, 2, 3, False, None]
 
 
 def test_the_writes_of_a_batch_are_counted_and_the_one_that_is_due_is_told_of_small_files(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_the_writes_of_a_batch_are_counted_and_the_one_that_is_due_is_told_of_sm
     first, second = bench.entries(2), bench.entries(5)
     bench.commit(first)
     bench.commit(second)
-    assert [told(e)[4:] for e in first] == [[False, None]] * 2
-    assert [told(e)[4:] for e in second] == [[True, 2], [False, None], [False, None], [True, 2], [False, None]]
+    assert [reported(e)[4:] for e in first] == [[False, None]] * 2
+    assert [reported(e)[4:] for e in second] == [[True, 2], [False, None], [False, None], [True, 2], [False, None]]
     assert bench.ledger.writes(bench.catalog.tables[ORDERS].uuid) == 7
 
 
@@ -225,7 +225,7 @@ class TestTheNote:
         bench.ledger.mute = frozenset({"end"})
         entry = bench.entry(1, 2, key="k1")
         [made] = bench.commit([entry, bench.entry(3)])
-        assert told(entry)[:2] == [2, made.snapshot_id]
+        assert reported(entry)[:2] == [2, made.snapshot_id]
         assert bench.notes() == [("begun", None)]
         bench.ledger.mute = frozenset()
         assert entry.call.key
@@ -261,7 +261,7 @@ class TestGuilt:
             if i == position:
                 assert isinstance(failure(entry), InvalidQuery)
             else:
-                assert told(entry)[0] == 1
+                assert reported(entry)[0] == 1
 
     def test_what_an_innocent_is_told_is_true_of_the_commit_it_came_to_be_in(self, bench: Bench) -> None:
         bench.engine.writing = guilty(5)
@@ -270,7 +270,7 @@ class TestGuilt:
         assert [len(done.entries) for done in made] == [4, 1, 2]
         for done in made:
             for entry in done.entries:
-                assert told(entry)[1:4] == [done.snapshot_id, len(done.entries), len(done.entries)]
+                assert reported(entry)[1:4] == [done.snapshot_id, len(done.entries), len(done.entries)]
         snapshots = [snapshot.snapshot_id for snapshot in bench.catalog.tables[ORDERS].history]
         assert snapshots == [done.snapshot_id for done in made]
 
@@ -363,7 +363,7 @@ class TestConflict:
         entries = bench.entries(3)
         [made] = bench.commit(entries)
         assert [len(rows) for rows in bench.engine.tries] == [3, 3, 3]
-        assert (bench.ids, [told(e)[1] for e in entries]) == ([0, 1, 2], [made.snapshot_id] * 3)
+        assert (bench.ids, [reported(e)[1] for e in entries]) == ([0, 1, 2], [made.snapshot_id] * 3)
         assert sorted(bench.notes(), key=str) == [("done", made.snapshot_id), ("void", None), ("void", None)]
 
     def test_always_beaten_all_are_told_so(self, bench: Bench) -> None:
@@ -391,7 +391,7 @@ class TestAfterTheCommit:
         bench.engine.committed = raising(failure_)
         entries = bench.entries(4)
         [made] = bench.commit(entries)
-        assert [told(e)[1] for e in entries] == [made.snapshot_id] * 4
+        assert [reported(e)[1] for e in entries] == [made.snapshot_id] * 4
         assert (bench.ids, bench.notes()) == ([0, 1, 2, 3], [("done", made.snapshot_id)])
 
     def test_an_unknown_outcome_is_told_to_all_and_stays_unknown(self, bench: Bench) -> None:
@@ -521,7 +521,7 @@ class TestKeysElsewhere:
         entries = [here.entry(0, key="k0"), here.entry(1, key="k1")]
         here.commit(entries)
         assert isinstance(failure(entries[0]), KeyBusy)
-        assert (told(entries[1])[0], here.ids, there.ids) == (1, [1], [0])
+        assert (reported(entries[1])[0], here.ids, there.ids) == (1, [1], [0])
 
     def test_the_guilty_among_the_others_are_still_found(self, both: tuple[Bench, Bench]) -> None:
         here, there = both
@@ -624,7 +624,7 @@ class TestClosed:
         [made], _ = bench.batches.commit(entries)
         bench.commits.batches.close()
         bench.batches.respond(made)
-        assert [told(e)[1] for e in entries] == [made.snapshot_id] * 2
+        assert [reported(e)[1] for e in entries] == [made.snapshot_id] * 2
         assert bench.restarted().commits.batches.recover() == 1
         assert bench.notes() == [("done", made.snapshot_id)]
 

@@ -162,20 +162,21 @@ class TestLinger:
         line.add("one", "two")
         assert line.timed()[1] < SOON
 
-    def test_as_many_as_were_answered_are_not_waited_for_when_they_are_there(self) -> None:
+    def test_nobody_is_waited_for_when_as_many_are_there_as_were_answered_or_waited(self) -> None:
         line = self.lingering(3)
-        line.add("second", "third")
+        line.add("second", "third", "fourth")
         batch, seconds = line.timed()
-        assert batch == ["first", "second", "third"]
+        assert batch == ["first", "second", "third", "fourth"]
         assert seconds < SOON
 
-    def test_the_wait_ends_when_as_many_came_as_were_answered(self) -> None:
+    def test_the_wait_ends_when_as_many_are_there_as_were_answered_or_waited(self) -> None:
+        """So that two groups of clients, one of which waits while the other's batch is committed, become one."""
         line = self.lingering(3)
-        later = threading.Timer(0.3, lambda: line.add("second", "third"))
+        later = threading.Timer(0.3, lambda: line.add("second", "third", "fourth"))
         later.start()
         batch, seconds = line.timed()
         later.join()
-        assert batch == ["first", "second", "third"]
+        assert batch == ["first", "second", "third", "fourth"]
         assert 0.04 < seconds < SOON
 
     def test_the_wait_ends_after_its_time_with_whoever_came(self) -> None:
@@ -191,8 +192,26 @@ class TestLinger:
         """Who did not come back within it is busy with something else."""
         line = self.lingering(3)
         line.queue._last_done_at -= LONG_MS / 1000
+        line.queue._last_added_at -= LONG_MS / 1000
         batch, seconds = line.timed()
         assert batch == ["first"]
+        assert seconds < SOON
+
+    def test_while_clients_keep_coming_the_wait_goes_on(self) -> None:
+        line = self.lingering(3)
+        line.queue._last_done_at -= LONG_MS / 1000
+        line.add("second")
+        batch, seconds = line.timed()
+        assert batch == ["first", "second"]
+        assert seconds > 0.04
+
+    def test_but_not_for_ever(self) -> None:
+        line = self.lingering(3)
+        line.queue._last_done_at -= 4 * LONG_MS / 1000
+        line.add("second")
+        line.queue._last_added_at += 60
+        batch, seconds = line.timed()
+        assert batch == ["first", "second"]
         assert seconds < SOON
 
     def test_no_more_are_waited_for_than_a_batch_takes(self) -> None:

@@ -39,7 +39,7 @@ def catalog(home: Path) -> Catalog:
 def _leaves_nothing(home: Path, catalog: Catalog) -> Iterator[None]:
     yield
     assert catalog.list_tables("_firn", "bulk") == []
-    assert list(home.glob("warehouse/_5ffirn__bulk/*")) == []
+    assert list(home.glob("warehouse/_firn__bulk/*")) == []
 
 
 def read(catalog: Catalog) -> pa.Table:
@@ -54,7 +54,7 @@ def written(catalog: Catalog) -> pa.Table:
     return pa.concat_tables(pq.read_table(path) for path in sorted(Path(location).rglob("*.parquet")))
 
 
-def begun(catalog: Catalog, schema: TableSchema = NUMBERS) -> Staging:
+def started(catalog: Catalog, schema: TableSchema = NUMBERS) -> Staging:
     return Staging(catalog, schema, target_schema(schema))
 
 
@@ -71,7 +71,7 @@ def test_every_type_is_read_back_equal(catalog: Catalog, data: st.DataObject) ->
     values = read_records(schema, data.draw(records(schema, min_size=1)))
     target = target_schema(schema)
     table = pa.Table.from_arrays([pa.array(values[f.name], f.type) for f in target], schema=target)
-    load_ = begun(catalog, schema)
+    load_ = started(catalog, schema)
     try:
         for batch in table.to_batches(max_chunksize=2):
             load_.write(batch)
@@ -92,7 +92,7 @@ def test_a_uuid_is_staged_as_its_text() -> None:
 def test_files_are_closed_at_their_size_and_can_be_split(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "_GROUP_ROWS", 1000)
     monkeypatch.setattr(staging, "_FILE_BYTES", 100_000)
-    load_ = begun(catalog)
+    load_ = started(catalog)
     for i in range(20):
         load_.write(rows(1000, 1000 * i))
     load_.finish()
@@ -109,7 +109,7 @@ def test_what_is_given_up_in_the_middle_of_a_file_leaves_nothing(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "_GROUP_ROWS", 10)
-    load_ = begun(catalog)
+    load_ = started(catalog)
     load_.write(rows(20))
     assert load_.files == 0
     load_.discard()
@@ -117,7 +117,7 @@ def test_what_is_given_up_in_the_middle_of_a_file_leaves_nothing(
 
 def test_sweeping_removes_what_others_left(catalog: Catalog) -> None:
     for count in itertools.repeat(5, 2):
-        left = begun(catalog)
+        left = started(catalog)
         left.write(rows(count))
         left.finish()
     assert len(catalog.list_tables("_firn", "bulk")) == 2
@@ -125,12 +125,12 @@ def test_sweeping_removes_what_others_left(catalog: Catalog) -> None:
 
 
 def test_sweeping_goes_on_where_one_cannot_be_read(catalog: Catalog, home: Path) -> None:
-    broken, whole = begun(catalog), begun(catalog)
+    broken, whole = started(catalog), started(catalog)
     for load_ in (broken, whole):
         load_.write(rows(5))
         load_.finish()
     names = catalog.list_tables("_firn", "bulk")
-    metadata = [*home.glob(f"warehouse/_5ffirn__bulk/*{names[0].rpartition('-')[2][:12]}*/metadata/*.metadata.json")]
+    metadata = [*home.glob(f"warehouse/_firn__bulk/*{names[0].rpartition('-')[2][:12]}*/metadata/*.metadata.json")]
     texts = {path: path.read_bytes() for path in metadata}
     for path in metadata:
         path.write_bytes(b"not metadata")

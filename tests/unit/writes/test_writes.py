@@ -28,7 +28,7 @@ from service.writes.entry import WriteOutcome
 from service.writes.writes import Writes
 from tests.fakes import Rows
 from tests.harness import wait_until
-from tests.unit.desk import NEW, ORDERS, OTHERS, SCHEMA, Desk
+from tests.unit.commit_setup import NEW, ORDERS, OTHERS, SCHEMA, CommitSetup
 
 WIDER = parse_schema({"fields": {"id": {"type": "long"}, "note": {"type": "string"}}})
 OTHER = parse_schema({"fields": {"id": {"type": "string"}, "note": {"type": "string"}}})
@@ -46,8 +46,8 @@ def queued(**queue: Any) -> Settings:
     return Settings(writes=WriteQueueSettings(**{"linger_ms": 0, **queue}), iceberg=IcebergSettings(compaction=seldom))
 
 
-class Shop(Desk):
-    """Writes over a desk and an engine in memory, whose commits can be held up."""
+class Shop(CommitSetup):
+    """Writes over a setup and an engine in memory, whose commits can be held up."""
 
     def __init__(self, ledger_file: Path, *, settings: Settings | None = None, **parts: Any) -> None:
         super().__init__(ledger_file, settings=settings or queued(), **parts)
@@ -87,14 +87,14 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     made.writes.close()
 
 
-def told(answer: "Future[bytes]") -> list[Any]:
-    said: list[Any] = json.loads(answer.result(30))
-    return said
+def reported(answer: "Future[bytes]") -> list[Any]:
+    message: list[Any] = json.loads(answer.result(30))
+    return message
 
 
 def test_a_write_to_an_idle_table_goes_alone_and_at_once(shop: Shop) -> None:
-    assert told(shop.write(1, 2)) == [2, 1, 1, 2]
-    assert told(shop.write(3)) == [1, 2, 1, 1]
+    assert reported(shop.write(1, 2)) == [2, 1, 1, 2]
+    assert reported(shop.write(3)) == [1, 2, 1, 1]
     assert shop.ids == [1, 2, 3]
 
 
@@ -105,8 +105,8 @@ def test_those_that_come_while_a_commit_is_made_share_the_next(shop: Shop) -> No
     assert held.inside.wait(30)
     others = [shop.write(i) for i in range(1, 21)]
     held.go_on.set()
-    assert told(first) == [1, 1, 1, 1]
-    assert [told(other) for other in others] == [[1, 2, 20, 20]] * 20
+    assert reported(first) == [1, 1, 1, 1]
+    assert [reported(other) for other in others] == [[1, 2, 20, 20]] * 20
     assert (shop.ids, len(shop.engine.commits)) == (list(range(21)), 2)
 
 
@@ -122,7 +122,7 @@ def test_writes_to_two_tables_are_committed_side_by_side(shop: Shop) -> None:
     meet = threading.Barrier(2, timeout=30)
     shop.engine.committing = lambda rows: meet.wait()
     answers = [shop.write(1), shop.write(2, name=OTHERS)]
-    assert [told(a)[0] for a in answers] == [1, 1]
+    assert [reported(a)[0] for a in answers] == [1, 1]
 
 
 def test_a_waiting_write_holds_no_thread(shop: Shop) -> None:
@@ -134,7 +134,7 @@ def test_a_waiting_write_holds_no_thread(shop: Shop) -> None:
     answers += [shop.write(i) for i in range(1, 500)]
     assert threading.active_count() <= before
     held.go_on.set()
-    assert len({told(a)[1] for a in answers}) == 2
+    assert len({reported(a)[1] for a in answers}) == 2
 
 
 def test_of_one_clients_two_writes_the_second_is_never_before_the_first(shop: Shop) -> None:
@@ -199,7 +199,7 @@ def test_an_edit_in_line_has_its_turn_between_two_batches(shop: Shop) -> None:
     second = shop.write(2)
     held.go_on.set()
     edit.join(30)
-    assert (told(first)[1], told(second)[1]) == (1, 3)
+    assert (reported(first)[1], reported(second)[1]) == (1, 3)
     assert shop.history() == 3
 
 
@@ -221,7 +221,7 @@ class TestRefusals:
     def test_a_column_that_was_added_meanwhile_is_known(self, shop: Shop) -> None:
         shop.see()
         shop.catalog.evolve(ORDERS, WIDER)
-        assert told(shop.write({"id": 1, "note": "n"}))[0] == 1
+        assert reported(shop.write({"id": 1, "note": "n"}))[0] == 1
         assert shop.engine.rows == [{"id": 1, "note": "n"}]
 
     def test_a_column_that_is_not_there_is_refused_after_a_second_look(self, shop: Shop) -> None:
@@ -237,7 +237,7 @@ class TestRefusals:
         answers = [shop.write(1), shop.write({"id": None})]
         with pytest.raises(InvalidRecord):
             answers[0].result(30)
-        assert told(answers[1])[0] == 1
+        assert reported(answers[1])[0] == 1
         assert shop.engine.rows == [{"id": None, "note": None}]
 
     def test_a_missing_table_is_not_found_also_when_it_was_there(self, shop: Shop) -> None:
@@ -262,7 +262,7 @@ class TestRefusals:
         shop.see()
         shop.catalog.drop(shop.catalog.load(ORDERS), purge=False)
         shop.catalog.create(ORDERS, WIDER, (), {})
-        assert told(shop.write(1))[0] == 1
+        assert reported(shop.write(1))[0] == 1
         assert (shop.history(), shop.engine.rows) == (1, [{"id": 1, "note": None}])
 
     def test_a_table_that_is_changed_over_and_over_gives_up_in_the_end(self, shop: Shop) -> None:
@@ -285,7 +285,7 @@ class TestRefusals:
         shop.catalog.failures = [CatalogUnavailable("silent")]
         with pytest.raises(CatalogUnavailable):
             shop.write(1).result(30)
-        assert told(shop.write(1))[0] == 1
+        assert reported(shop.write(1))[0] == 1
 
     def test_a_refused_entry_of_a_batch_whose_table_then_changes_is_not_written_later(self, shop: Shop) -> None:
         shop.see()
@@ -302,7 +302,7 @@ class TestRefusals:
         shop.engine.writing = writing
         answers = [shop.write(i) for i in range(1, 5)]
         held.go_on.set()
-        assert told(first)[0] == 1
+        assert reported(first)[0] == 1
         assert [a.exception(30) is None for a in answers] == [False, True, True, True]
         assert sorted(shop.ids) == [0, 2, 3, 4]
 
@@ -311,9 +311,9 @@ class TestNothingToWrite:
     """A WRITE of no records is answered without a commit."""
 
     def test_it_is_answered_with_the_current_snapshot(self, shop: Shop) -> None:
-        assert told(shop.write()) == [0, None, 0, 0]
+        assert reported(shop.write()) == [0, None, 0, 0]
         shop.write(1).result(30)
-        assert told(shop.write()) == [0, 1, 0, 0]
+        assert reported(shop.write()) == [0, 1, 0, 0]
         assert (shop.history(), len(shop.notes())) == (1, 1)
 
     def test_its_table_must_be_there(self, shop: Shop) -> None:
@@ -334,19 +334,19 @@ class TestLarge:
     records = tuple(range(1001))
 
     def test_it_is_written_whole(self, shop: Shop) -> None:
-        assert told(shop.write(*self.records)) == [1001, 1, 1, 1001]
-        assert told(shop.write(*self.records)) == [1001, 2, 1, 1001]
+        assert reported(shop.write(*self.records)) == [1001, 1, 1, 1001]
+        assert reported(shop.write(*self.records)) == [1001, 2, 1, 1001]
         assert shop.ids == [*self.records, *self.records]
 
     def test_it_is_written_where_its_table_has_changed_since_it_was_seen(self, shop: Shop) -> None:
         shop.see()
         shop.catalog.evolve(ORDERS, WIDER)
-        assert told(shop.write(*self.records))[0] == 1001
+        assert reported(shop.write(*self.records))[0] == 1001
 
     def test_one_that_fits_only_the_table_as_it_is_now_is_written(self, shop: Shop) -> None:
         shop.see()
         shop.catalog.evolve(ORDERS, WIDER)
-        assert told(shop.write(*({"id": i, "note": "n"} for i in self.records)))[0] == 1001
+        assert reported(shop.write(*({"id": i, "note": "n"} for i in self.records)))[0] == 1001
 
 
 class TestAgain:
@@ -370,7 +370,7 @@ class TestAgain:
     def test_what_happened_is_answered_from_its_snapshot_and_its_note(self, shop: Shop) -> None:
         self.lost(shop, 1, 2)
         before = list(shop.ids)
-        assert told(shop.write(1, 2, call=shop.retry(self.key))) == [2, 2, 2, 3]
+        assert reported(shop.write(1, 2, call=shop.retry(self.key))) == [2, 2, 2, 3]
         assert shop.ids == before
         known = shop.ledger.key(self.key.id)
         assert known
@@ -382,7 +382,7 @@ class TestAgain:
         assert shop.restarted().commits.batches.recover() == 2
         shop.catalog.evolve(ORDERS, OTHER)
         shop.catalog.drop(shop.catalog.load(ORDERS), purge=False)
-        assert told(shop.write(1, call=shop.retry(self.key)))[:2] == [1, 2]
+        assert reported(shop.write(1, call=shop.retry(self.key)))[:2] == [1, 2]
 
     @pytest.mark.parametrize("state", ["void", "begun"])
     def test_what_did_not_happen_is_written(self, shop: Shop, state: str) -> None:
@@ -391,7 +391,7 @@ class TestAgain:
         if state == "void":
             shop.ledger.end("b1", None)
         answer = shop.write(1, call=shop.retry(self.key))
-        assert told(answer) == [1, 1, 1, 1]
+        assert reported(answer) == [1, 1, 1, 1]
         known = shop.ledger.key(self.key.id)
         assert known
         assert (known.answer, known.batch != "b1") == (answer.result(), True)
@@ -417,7 +417,7 @@ class TestAgain:
         shop.engine.committed = silent
         with pytest.raises(OutcomeUnknown):
             shop.write(1, call=Call("r1", self.key)).result(30)
-        assert told(shop.write(1, call=shop.retry(self.key)))[:2] == [1, 1]
+        assert reported(shop.write(1, call=shop.retry(self.key)))[:2] == [1, 1]
         assert shop.ids == [1]
 
 
@@ -443,7 +443,7 @@ class TestStopping:
         waiting = [shop.write(i) for i in range(1, 300)]
         shop.writes.close()
         held.go_on.set()
-        assert told(first)[0] == 1
+        assert reported(first)[0] == 1
         for answer in waiting:
             assert isinstance(answer.exception(30), ShuttingDown)
         assert shop.ids == [0]
@@ -456,8 +456,8 @@ def test_group_commit_can_be_switched_off(tmp_path: Path) -> None:
     answers = [shop.write(i) for i in range(6)]
     assert held.inside.wait(30)
     held.go_on.set()
-    assert sorted(told(a)[1] for a in answers) == [1, 2, 3, 4, 5, 6]
-    assert all(told(a)[2:] == [1, 1] for a in answers)
+    assert sorted(reported(a)[1] for a in answers) == [1, 2, 3, 4, 5, 6]
+    assert all(reported(a)[2:] == [1, 1] for a in answers)
     shop.writes.close()
 
 

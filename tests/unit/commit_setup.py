@@ -24,7 +24,7 @@ NEW = TableName("acme", "shop", "new")
 ASK = Call("request-1")
 
 
-class Desk(Composed):
+class CommitSetup(Composed):
     """Two tables, and what the ledger says of their changes."""
 
     catalog: FakeCatalog
