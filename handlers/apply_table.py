@@ -2,10 +2,9 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from service.commits.commit import Commits
-from service.errors import InvalidRequest
 from service.ingest.changes.changes import TableFileChanges, refuse
 from service.ingest.sources.roots import Roots
 from service.model.call import Call
@@ -21,7 +20,7 @@ from service.operations.operation import (
     operation,
 )
 
-CONFIG = {"name": "orders", "description": "one file a day"}
+CONFIG = {"name": "daily_orders", "description": "one file a day"}
 GIVEN = ({"operation": "CREATE_TABLE", "tenant_id": "acme", "namespace": "shop", "config": CONFIG},)
 REQUEST = {
     "operation": "APPLY_TABLE",
@@ -58,12 +57,7 @@ EXAMPLES = (
 class ApplyTable(TableFileRequest, PreviewableRequest):
     operation: Literal["APPLY_TABLE"]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _need_config(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("config") is None:
-            raise InvalidRequest("config is missing; send the table file", field="config")
-        return value
+    config: Any = Field(description="the table file: its YAML as text, or the same as an object")
 
 
 class FileChange(BaseModel):

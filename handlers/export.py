@@ -25,14 +25,14 @@ from service.operations.operation import (
 )
 
 _LISTED = 1000
-ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "exported_orders"}
 GIVEN: tuple[dict[str, Any], ...] = (
     {
         "operation": "CREATE_TABLE",
         "tenant_id": "acme",
         "namespace": "shop",
         "config": {
-            "name": "orders",
+            "name": "exported_orders",
             "storage": {"type": "local", "base_path": ".firn/exports/orders", "format": "csv"},
         },
         "dataset": {"columns": [{"name": "order_id", "type": "BIGINT"}]},

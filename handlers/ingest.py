@@ -16,10 +16,20 @@ from service.ingest.sources.roots import Roots
 from service.ingest.sources.uploads import Uploads, is_upload
 from service.jobs.background import Background
 from service.model.call import Call, fingerprint
-from service.operations.examples import response
+from service.operations.examples import accepted, planned, response
 from service.operations.ingest_examples import ADDRESS, CREATE
 from service.operations.ingest_requests import TableFileRequest, ingested_table, parse_date
-from service.operations.operation import BackgroundRequest, Example, Metadata, Result, omit_when_null, operation
+from service.operations.operation import (
+    AcceptedResult,
+    BackgroundRequest,
+    DryRunResult,
+    Example,
+    Metadata,
+    Plan,
+    Result,
+    omit_when_null,
+    operation,
+)
 
 REQUEST = {
     "operation": "INGEST",
@@ -47,7 +57,7 @@ EXAMPLES = (
     Example(
         "See what an ingest would do",
         {**REQUEST, "dry_run": True},
-        response(snapshot=False, **INGESTED, dry_run=True, plan_token="<any>"),
+        planned(snapshot=False, **INGESTED, plan_token="<any>"),
         given=(CREATE,),
     ),
     Example(
@@ -59,7 +69,7 @@ EXAMPLES = (
     Example(
         "Ingest in the background",
         {**REQUEST, "async": True},
-        response(snapshot=False, date="2024-01-31", job_id="<any>"),
+        accepted(),
         given=(CREATE,),
     ),
 )
@@ -93,31 +103,41 @@ class IngestDrift(BaseModel):
     retyped: dict[str, str] | None = omit_when_null("columns of another type, with the type in the file")
 
 
-class IngestResult(Result):
+class IngestedFile(BaseModel):
+    """What an ingest does, or would do."""
+
     date: str = Field(description="the date of the rows")
     period: str | None = omit_when_null("the month or week that they are in")
     records_read: int | None = omit_when_null("rows of the file")
-    records_ingested: int | None = omit_when_null("rows that are in the table now; in a dry run, that would be")
+    records_ingested: int | None = omit_when_null("rows that the table gets")
     records_rejected: int | None = omit_when_null("rows that break a rule")
-    records_quarantined: int | None = omit_when_null("those of them that are in the quarantine table")
     rejects: dict[str, int] | None = omit_when_null("rejected rows by the rule that each broke first")
-    quarantine_table: str | None = omit_when_null("the table with the rejected rows")
     drift: IngestDrift | None = omit_when_null("how the columns differ from those that are expected")
-    unchanged: bool | None = omit_when_null("true if exactly this was ingested before, so that nothing was done")
-    records_replaced: int | None = omit_when_null("rows of the date that were removed")
-    files_removed: int | None = omit_when_null("data files that were removed")
-    files_rewritten: int | None = omit_when_null("those of them that also held other dates, whose rows stay")
+    unchanged: bool | None = omit_when_null("true if exactly this was ingested before, so that nothing is done")
+    records_replaced: int | None = omit_when_null("rows of the date that are removed")
+    files_removed: int | None = omit_when_null("data files that are removed")
+    files_rewritten: int | None = omit_when_null("those of them that also hold other dates, whose rows stay")
     bytes_rewritten: int | None = omit_when_null("the size of these")
     bytes_read: int | None = omit_when_null("the size of the file")
     content_hash: str | None = omit_when_null("the SHA-256 of the file")
+
+
+class IngestResult(IngestedFile, Result):
+    records_quarantined: int | None = omit_when_null("rejected rows that are in the quarantine table")
+    quarantine_table: str | None = omit_when_null("the table with the rejected rows")
     run_id: str | None = omit_when_null("the id of this ingest in the log, and in the quarantine table")
-    dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
-    plan_token: str | None = omit_when_null("in a dry run: send it with the same request to ingest exactly this")
     warnings: list[str] | None = omit_when_null("what failed after the commit: files that were not exported")
-    job_id: str | None = omit_when_null("with `async`, instead of most of the above: the job's id, for /jobs/{id}")
 
 
-@operation(Ingest, IngestResult, pool="bulk", examples=EXAMPLES)
+class IngestPlan(IngestedFile, Plan):
+    plan_token: str | None = omit_when_null("send it with the same request to ingest exactly this, or nothing")
+
+
+class IngestDryRun(DryRunResult):
+    plan: IngestPlan = Field(description="what would happen")
+
+
+@operation(Ingest, IngestResult, pool="bulk", examples=EXAMPLES, also=(IngestDryRun, AcceptedResult))
 def ingest(
     request: Ingest,
     call: Call,
@@ -126,24 +146,21 @@ def ingest(
     uploads: Uploads,
     ingests: Ingests,
     background: Background,
-) -> IngestResult:
+) -> IngestResult | IngestDryRun | AcceptedResult:
     """Read a file with the rows of a date into a table, in one commit that replaces what the date had before."""
     table = ingested_table(request, commits, call)
     day, options = parse_date(request.date), _options(request)
 
-    def run(of: Call) -> IngestResult:
+    def run(of: Call) -> IngestResult | IngestDryRun:
         with uploads.using(request.source) as uploaded:
             source = uploaded or Source(roots.resolve(request.source), request.source)
-            return result_of(table, ingests.run(table, [DayFile(day, source)], options, of))
+            return result_of(table, ingests.run(table, [DayFile(day, source)], options, of), dry_run=request.dry_run)
 
     if not request.async_:
         return run(call)
     if not is_upload(request.source):
         roots.resolve(request.source)  # refuse an impossible request before it becomes a job
-    return IngestResult(
-        date=request.date,
-        job_id=background.start(INGEST, table, IngestProgress(), call, lambda job: job.respond(run(job))),
-    )
+    return AcceptedResult.of(background.start(INGEST, table, IngestProgress(), call, lambda job: job.respond(run(job))))
 
 
 def _options(request: Ingest) -> IngestOptions:
@@ -160,25 +177,27 @@ def _options(request: Ingest) -> IngestOptions:
     )
 
 
-def result_of(table: Table, outcome: IngestOutcome) -> IngestResult:
+def result_of(table: Table, outcome: IngestOutcome, *, dry_run: bool = False) -> IngestResult | IngestDryRun:
     """The response about one file."""
     [file] = outcome.files
-    fields = {**_counts(file), **_replaced(outcome)} if not file.is_unchanged else {"unchanged": True}
-    if file.records_rejected and outcome.plan_token is None:
-        fields |= {"records_quarantined": file.records_rejected, "quarantine_table": quarantine_name(table.name).table}
-    if outcome.plan_token is not None:
-        fields |= {"dry_run": True, "plan_token": outcome.plan_token}
+    figures: dict[str, Any] = {
+        "date": str(file.day),
+        "period": file.period,
+        "drift": IngestDrift(**file.drift.as_json()) if file.drift else None,
+        "content_hash": file.content_hash,
+        "bytes_read": file.bytes,
+        **({**_counts(file), **_replaced(outcome)} if not file.is_unchanged else {"unchanged": True}),
+    }
     metadata = Metadata(snapshot_id=outcome.commit.snapshot_id)
-    return IngestResult(
-        date=str(file.day),
-        period=file.period,
-        drift=IngestDrift(**file.drift.as_json()) if file.drift else None,
-        content_hash=file.content_hash,
-        bytes_read=file.bytes,
-        warnings=list(outcome.warnings) or None,
-        metadata=metadata,
-        **fields,
-    )
+    if dry_run:
+        return IngestDryRun(plan=IngestPlan(**figures, plan_token=outcome.plan_token), metadata=metadata)
+    if file.records_rejected:
+        figures |= {
+            "records_quarantined": file.records_rejected,
+            "quarantine_table": quarantine_name(table.name).table,
+        }
+    warnings = list(outcome.warnings) or None
+    return IngestResult(**figures, run_id=file.run_id or None, warnings=warnings, metadata=metadata)
 
 
 def _counts(file: FileOutcome) -> dict[str, Any]:
@@ -187,7 +206,6 @@ def _counts(file: FileOutcome) -> dict[str, Any]:
         "records_ingested": file.records_ingested,
         "records_rejected": file.records_rejected,
         "rejects": dict(file.rejects) or None,
-        "run_id": file.run_id or None,
     }
 
 

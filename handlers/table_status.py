@@ -12,9 +12,9 @@ from service.operations.examples import response
 from service.operations.operation import Example, Metadata, Result, TableRequest, omit_when_null, operation
 
 _LISTED = 1000
-ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "tracked_orders"}
 GIVEN = (
-    {"operation": "CREATE_TABLE", "tenant_id": "acme", "namespace": "shop", "config": {"name": "orders"}},
+    {"operation": "CREATE_TABLE", "tenant_id": "acme", "namespace": "shop", "config": {"name": "tracked_orders"}},
     {"operation": "INGEST", **ADDRESS, "source": "examples/files/orders_2024-01-31.csv", "date": "2024-01-31"},
 )
 EXAMPLES = (

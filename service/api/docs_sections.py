@@ -95,7 +95,7 @@ def _streams() -> Section:
 
 
 def _bulk() -> Section:
-    loaded = response(records_written=2, compaction_recommended="<any>", small_files_count="<any>")
+    loaded = response(records_written=2, compaction_recommended="<any>")
     loaded["metadata"] |= {"batch": {"requests": 1, "records": 2}}
     return Section(
         "bulk",

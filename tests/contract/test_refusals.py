@@ -13,7 +13,7 @@ BY_SPARK = [
     Bad(query(table=None, sql="SELEC 1"), "INVALID_QUERY", "sql"),
     Bad(query(table=None, sql="SELECT nmae FROM people"), "INVALID_QUERY", "sql"),
     Bad(query(table=None, sql="SELECT * FROM peopel"), "TABLE_NOT_FOUND", "sql", "people", 404),
-    Bad(query(table=None, sql="SELECT 1 / (id - 1) FROM people"), "INVALID_QUERY", "sql"),
+    Bad(query(table=None, sql="SELECT 1 / (id - 1) FROM people"), "INVALID_QUERY", "sql", "nullif(divisor, 0)"),
     Bad(query(table=None, sql="SELECT (SELECT id FROM people)"), "INVALID_QUERY", "sql"),
     Bad(
         query(table=None, sql="WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"),

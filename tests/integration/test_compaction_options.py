@@ -129,17 +129,17 @@ def test_a_running_spark_job_is_cancelled_with_its_job(
 ) -> None:
     table = Table(firn, tenant)
     before, reached = table.rows(), threading.Event()
-    real = rewriting._rows
+    real = rewriting._for_writers
 
-    def slow(session: Any, *args: Any) -> Any:
+    def slow(*args: Any) -> Any:
         reached.set()
-        rows = real(session, *args)
+        rows = real(*args)
         others = [name for name in rows.columns if name != "id"]
         slept = "if(reflect('java.lang.Thread', 'sleep', 20000L) is null, id, id) id"
         return rows.selectExpr(slept, *others)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rewriting, "_rows", slow)
+        patch.setattr(rewriting, "_for_writers", slow)
         job_id = table.ok("COMPACT", **{"async": True})["job_id"]
         assert reached.wait(30)
         wait_until(lambda: firn.app.engine.run(active_tasks) > 0, 30)

@@ -139,7 +139,7 @@ def test_a_compaction_in_the_background_shows_its_progress_and_can_be_cancelled(
 def test_a_job_that_fails_half_way_leaves_no_file(firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table(firn, tenant)
     table.fill(4)
-    real = rewriting._rows
+    real = rewriting._for_writers
 
     def broken(*args: Any) -> Any:
         # The first task writes its file, the second fails.
@@ -150,7 +150,7 @@ def test_a_job_that_fails_half_way_leaves_no_file(firn: Firn, tenant: str, monke
 
     before = table.rows()
     with monkeypatch.context() as patch:
-        patch.setattr(rewriting, "_rows", broken)
+        patch.setattr(rewriting, "_for_writers", broken)
         assert not firn.post({"operation": "COMPACT", **table.address})["success"]
     assert table.rows() == before
     assert table.on_disk() == table.in_snapshots()

@@ -538,7 +538,10 @@ def test_snapshots_that_were_read_are_kept_for_the_next_query_and_bounded(firn: 
     for number in range(20):
         firn.ok({"operation": "WRITE", **address, "records": [{"id": number}]})
         assert len(firn.rows(tenant, "often")) == number + 1
-    assert all(len(names) <= 16 for names in views(firn))
+    # Pages also read a snapshot with the place of each row.
+    placed = [[name for name in names if name.endswith("_placed")] for names in views(firn)]
+    plain = [[name for name in names if not name.endswith("_placed")] for names in views(firn)]
+    assert all(len(names) <= 16 for names in (*placed, *plain))
 
 
 def test_a_table_is_joined_with_itself(firn: Firn, tenant: str) -> None:

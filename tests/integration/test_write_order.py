@@ -26,7 +26,7 @@ def make(firn: Firn, tenant: str) -> Make:
 def kept(table: TableById, keep: str) -> dict[int, int]:
     """The row that a DEDUPLICATE would keep of each key."""
     rows = [(row["id"], row["n"]) for row in table.rows()]
-    plan = table.ok("DEDUPLICATE", key_cols=["id"], keep=keep, dry_run=True)
+    plan = table.ok("DEDUPLICATE", key_cols=["id"], keep=keep, dry_run=True)["plan"]
     assert plan["records_removed"] == len(plan["sample"]), "the sample must be complete"
     gone = {(one["before"]["id"], one["before"]["n"]) for one in plan["sample"]}
     return dict(row for row in rows if row not in gone)

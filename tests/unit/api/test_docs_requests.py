@@ -11,6 +11,7 @@ from handlers import discover
 from service.api.docs_page import page
 from service.api.docs_requests import Shown, Walkthrough, curl, renamed
 from service.api.docs_sections import sections
+from service.ingest.files import read_table_file
 from service.operations.groups import GROUPS
 from service.operations.operation import Example, Operation
 
@@ -61,7 +62,7 @@ def test_no_table_is_created_twice() -> None:
     for shown in ALL:
         if '"CREATE_TABLE"' in shown.body and "if_not_exists" not in shown.body:
             sent = request(shown)
-            name = (sent["namespace"], sent["table"])
+            name = (sent["namespace"], sent.get("table") or read_table_file(sent["config"]).name)
             if any('"DROP_TABLE"' in known.body for known in ALL if known.id in shown.needs):
                 continue
             assert name not in created, shown.id

@@ -18,7 +18,14 @@ from tests.support.served import served
 TABLE = {"table": "orders", "schema": {"fields": {"id": {"type": "long"}}}}
 STARTED = {"success", "job_id", "status_url", "metadata"}
 BY_DAY: dict[str, Any] = {"partition": {"partitions": [{"field": "id", "transform": "bucket", "num_buckets": 2}]}}
-ASYNC = {"COMPACT": {}, "REPARTITION": BY_DAY, "UNDO": {"request_id": "unknown"}}
+FILE = {"source": "no-such-file.csv", "date": "2024-01-31"}
+ASYNC: dict[str, dict[str, Any]] = {
+    "COMPACT": {},
+    "REPARTITION": BY_DAY,
+    "UNDO": {"request_id": "unknown"},
+    "INGEST": FILE,
+    "EXPORT": {},
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,8 @@ def test_an_operation_with_async_declares_the_response_of_a_job(operation: Opera
 @pytest.mark.parametrize("name", ASYNC)
 @pytest.mark.parametrize("more", [{}, {"dry_run": True}, {"idempotency_key": "k"}])
 def test_async_is_answered_with_202_and_where_to_look(firn: Firn, tenant: str, name: str, more: dict[str, Any]) -> None:
-    firn.ok({"operation": "CREATE_TABLE", "tenant_id": tenant, **TABLE})
+    made = {"config": {"name": "orders"}} if name == "EXPORT" else TABLE
+    firn.ok({"operation": "CREATE_TABLE", "tenant_id": tenant, **made})
     request = {"operation": name, "tenant_id": tenant, "table": "orders", "async": True, **ASYNC[name], **more}
     response = firn.send(request)
     body = firn.parsed(response)

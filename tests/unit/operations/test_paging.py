@@ -35,6 +35,7 @@ BOUNDED = {
     "DELETE.sample": "up to 10 rows",
     "DIFF.key_cols": "columns of the request or the schema",
     "EXPORT.files": "the first 1,000",
+    "INGEST.warnings": "one of each kind",
     "LIST_TABLES.namespaces_with_tables": "up to 20, on the first page",
     "REINITIALISE_TABLE.split_points": "those of the request",
     "REPARTITION.warnings": "one of each kind",
