@@ -8,10 +8,18 @@ from service.commits.commit import Commits
 from service.ingest.files import yaml_text
 from service.ingest.tasks.accept import DriftAcceptance, DriftChange
 from service.model.call import Call
-from service.operations.examples import response
+from service.operations.examples import planned, response
 from service.operations.ingest_examples import ADDRESS, CREATE
 from service.operations.ingest_requests import parse_date
-from service.operations.operation import Example, PreviewableRequest, Result, omit_when_null, operation
+from service.operations.operation import (
+    DryRunResult,
+    Example,
+    Plan,
+    PreviewableRequest,
+    Result,
+    omit_when_null,
+    operation,
+)
 
 NARROW = {**CREATE, "dataset": {"columns": [{"name": "order_id", "type": "BIGINT"}]}}
 # It has one file, which is refused.
@@ -43,7 +51,7 @@ EXAMPLES = (
     Example(
         "See what that would change",
         {**REQUEST, "date": "2024-01-31", "dry_run": True},
-        response(snapshot=False, **ACCEPTED, dry_run=True),
+        planned(snapshot=False, **ACCEPTED),
         given=(NARROW, REFUSED),
     ),
 )
@@ -63,36 +71,44 @@ class AcceptedChange(BaseModel):
     change: Literal["added", "optional", "retyped"] = Field(
         description="`optional`: files may lack it, and then it has no value"
     )
-    from_: str | None = Field(
-        default=None,
-        serialization_alias="from",
-        description="its type before",
-        json_schema_extra={"omit_when_null": True},
-    )
+    from_: str | None = omit_when_null("its type before", serialization_alias="from")
     to: str | None = omit_when_null("its type now")
 
 
-class AcceptDriftResult(Result):
+class AcceptedDriftFigures(BaseModel):
+    """What is adopted, or would be."""
+
     date: str = Field(description="the date of the refused file")
     source: str = Field(description="the refused file")
     changes: list[AcceptedChange] = Field(description="the columns that change; none if it was accepted before")
     dataset: str = Field(description="the dataset file with the changes, in YAML")
-    dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
 
 
-@operation(AcceptDrift, AcceptDriftResult, pool="tables", examples=EXAMPLES)
-def accept_drift(request: AcceptDrift, call: Call, commits: Commits, acceptance: DriftAcceptance) -> AcceptDriftResult:
+class AcceptDriftResult(AcceptedDriftFigures, Result): ...
+
+
+class AcceptDriftPlan(AcceptedDriftFigures, Plan): ...
+
+
+class AcceptDriftDryRun(DryRunResult):
+    plan: AcceptDriftPlan = Field(description="what would happen")
+
+
+@operation(AcceptDrift, AcceptDriftResult, pool="tables", examples=EXAMPLES, also=(AcceptDriftDryRun,))
+def accept_drift(
+    request: AcceptDrift, call: Call, commits: Commits, acceptance: DriftAcceptance
+) -> AcceptDriftResult | AcceptDriftDryRun:
     """Add the columns of a refused file to the dataset and the table, and let files lack those that it lacks."""
     table = commits.table(request.table_name, call)
     day = None if request.date is None else parse_date(request.date)
     done = acceptance.accept(table, day, call, dry_run=request.dry_run)
-    return AcceptDriftResult(
-        date=done.record.ingest_date,
-        source=done.record.file,
-        changes=[_shown(one) for one in done.changes],
-        dataset=yaml_text(done.dataset),
-        dry_run=request.dry_run or None,
-    )
+    figures: dict[str, Any] = {
+        "date": done.record.ingest_date,
+        "source": done.record.file,
+        "changes": [_shown(one) for one in done.changes],
+        "dataset": yaml_text(done.dataset),
+    }
+    return AcceptDriftDryRun(plan=AcceptDriftPlan(**figures)) if request.dry_run else AcceptDriftResult(**figures)
 
 
 def _shown(change: DriftChange) -> AcceptedChange:

@@ -260,6 +260,7 @@ class _Periods:
         if deletes and self.request.expire_snapshots and self.request.snapshot_retention_hours is None:
             options = replace(options, snapshot_retention_hours=0)
         before = catalog.load(self.table.name)
+        had = self.merges.before(before, chosen.periods, delete_source=deletes)
         if chosen.periods:
             outcome = compactions.compact(self.table, replace(options, periods=chosen.periods, force=True), call)
         else:
@@ -284,7 +285,7 @@ class _Periods:
             plan = result.plan.model_copy(update={**shown, "reason": None if outcome.plan else shown["reason"]})
             return result.model_copy(update={"plan": plan.model_copy(update={"periods": planned})})
         after = catalog.load(self.table.name)
-        merged, warnings = self.merges.finish(before, after, chosen.periods, delete_source=deletes)
+        merged, warnings = self.merges.finish(had, after, delete_source=deletes)
         shown |= {"periods": self._shown(merged), "warnings": [*(result.warnings or ()), *warnings] or None}
         return result.model_copy(update=shown)
 

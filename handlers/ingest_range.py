@@ -10,10 +10,20 @@ from service.ingest.sources.roots import Roots
 from service.ingest.tasks.backfill import Backfill, BackfillProgress, Backfills, DayOutcome, DayState, counted
 from service.jobs.background import Background
 from service.model.call import Call
-from service.operations.examples import response
+from service.operations.examples import accepted, planned, response
 from service.operations.ingest_examples import ADDRESS, CREATE
 from service.operations.ingest_requests import TableFileRequest, ingested_table, parse_date
-from service.operations.operation import BackgroundRequest, Example, Metadata, Result, omit_when_null, operation
+from service.operations.operation import (
+    AcceptedResult,
+    BackgroundRequest,
+    DryRunResult,
+    Example,
+    Metadata,
+    Plan,
+    Result,
+    omit_when_null,
+    operation,
+)
 
 INGEST_RANGE = "INGEST_RANGE"
 REQUEST = {
@@ -61,9 +71,10 @@ EXAMPLES = (
     Example(
         "See what it would do",
         {**REQUEST, "dry_run": True},
-        response(snapshot=False, **INGESTED, dry_run=True),
+        planned(snapshot=False, **INGESTED),
         given=(CREATE,),
     ),
+    Example("Ingest in the background", {**REQUEST, "async": True}, accepted(), given=(CREATE,)),
 )
 
 
@@ -94,54 +105,62 @@ class IngestedDay(BaseModel):
     error: dict[str, Any] | None = omit_when_null("why the file was refused: its code, message and details")
 
 
-class IngestRangeResult(Result):
-    days_ingested: int | None = omit_when_null("dates whose rows were ingested; in a dry run, that would be")
-    days_unchanged: int | None = omit_when_null("dates whose file was ingested before, so that nothing was done")
-    days_missing: int | None = omit_when_null("dates without a file")
-    days_failed: int | None = omit_when_null("dates whose file was refused")
-    records_read: int | None = omit_when_null("rows of all files")
-    records_ingested: int | None = omit_when_null("rows that are in the table now; in a dry run, that would be")
-    records_rejected: int | None = omit_when_null("rows that break a rule")
-    days: list[IngestedDay] | None = omit_when_null("each date, in order")
-    dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
-    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
+class IngestedRange(BaseModel):
+    """What a backfill does, or would do."""
+
+    days_ingested: int = Field(description="dates whose file is ingested")
+    days_unchanged: int = Field(description="dates whose file was ingested before, so that nothing is done")
+    days_missing: int = Field(description="dates without a file")
+    days_failed: int = Field(description="dates whose file is refused")
+    records_read: int = Field(description="rows of the files that are ingested")
+    records_ingested: int = Field(description="rows that the table gets")
+    records_rejected: int = Field(description="rows that break a rule")
+    days: list[IngestedDay] = Field(description="each date, in order")
 
 
-@operation(IngestRange, IngestRangeResult, pool="bulk", examples=EXAMPLES)
+class IngestRangeResult(IngestedRange, Result): ...
+
+
+class IngestRangePlan(IngestedRange, Plan): ...
+
+
+class IngestRangeDryRun(DryRunResult):
+    plan: IngestRangePlan = Field(description="what would happen")
+
+
+@operation(IngestRange, IngestRangeResult, pool="bulk", examples=EXAMPLES, also=(IngestRangeDryRun, AcceptedResult))
 def ingest_range(
     request: IngestRange, call: Call, commits: Commits, backfills: Backfills, background: Background
-) -> IngestRangeResult:
+) -> IngestRangeResult | IngestRangeDryRun | AcceptedResult:
     """Read the files of many dates into a table. Sent again, it goes on where it stopped."""
     table = ingested_table(request, commits, call)
     days = parse_date(request.from_, "from"), parse_date(request.to, "to")
     backfill = Backfill(request.source, *days, request.days_per_commit)
     options = IngestOptions(request.mode, request.dataset_or(None, Roots()), dry_run=request.dry_run)
 
-    def run(of: Call) -> IngestRangeResult:
-        done = backfills.run(table, backfill, options, of)
-        snapshot = None if request.dry_run else commits.current(table).current_snapshot_id
-        return _result(done, snapshot, request.dry_run)
+    def run(of: Call) -> IngestRangeResult | IngestRangeDryRun:
+        figures = _figures(backfills.run(table, backfill, options, of))
+        if request.dry_run:
+            metadata = Metadata(snapshot_id=table.current_snapshot_id)
+            return IngestRangeDryRun(plan=IngestRangePlan(**figures), metadata=metadata)
+        return IngestRangeResult(**figures, metadata=Metadata(snapshot_id=commits.current(table).current_snapshot_id))
 
     if not request.async_:
         return run(call)
     backfills.check(backfill, table)  # refuse an impossible request before it becomes a job
-    return IngestRangeResult(
-        job_id=background.start(INGEST_RANGE, table, BackfillProgress(), call, lambda job: job.respond(run(job)))
-    )
+    work = background.start(INGEST_RANGE, table, BackfillProgress(), call, lambda job: job.respond(run(job)))
+    return AcceptedResult.of(work)
 
 
-def _result(done: list[DayOutcome], snapshot_id: int | None, dry_run: bool) -> IngestRangeResult:
+def _figures(done: list[DayOutcome]) -> dict[str, Any]:
     files = [one.file for one in done if one.file is not None and one.error is None]
-    days: dict[str, Any] = {f"days_{state}": count for state, count in counted(done).items()}
-    return IngestRangeResult(
-        **days,
-        records_read=sum(file.records_read for file in files),
-        records_ingested=sum(file.records_ingested for file in files),
-        records_rejected=sum(file.records_rejected for file in files),
-        days=[IngestedDay(date=str(one.day), state=one.state, source=one.source, **_details(one)) for one in done],
-        dry_run=dry_run or None,
-        metadata=Metadata(snapshot_id=snapshot_id),
-    )
+    return {
+        **{f"days_{state}": count for state, count in counted(done).items()},
+        "records_read": sum(file.records_read for file in files),
+        "records_ingested": sum(file.records_ingested for file in files),
+        "records_rejected": sum(file.records_rejected for file in files),
+        "days": [IngestedDay(date=str(one.day), state=one.state, source=one.source, **_details(one)) for one in done],
+    }
 
 
 def _details(one: DayOutcome) -> dict[str, Any]:

@@ -2,17 +2,26 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from service.commits.commit import Commits
 from service.errors import InvalidRequest
 from service.ingest.sources.roots import Roots
 from service.ingest.tasks.replay import QuarantinedRows, Replays
 from service.model.call import Call
-from service.operations.examples import response
+from service.operations.examples import planned, response
 from service.operations.ingest_examples import ADDRESS, CREATE
 from service.operations.ingest_requests import TableFileRequest, ingested_table, parse_date
-from service.operations.operation import Example, Metadata, PreviewableRequest, Result, omit_when_null, operation
+from service.operations.operation import (
+    DryRunResult,
+    Example,
+    Metadata,
+    Plan,
+    PreviewableRequest,
+    Result,
+    omit_when_null,
+    operation,
+)
 
 INGESTED = {
     "operation": "INGEST",
@@ -32,7 +41,7 @@ EXAMPLES = (
     Example(
         "See what that would do",
         {**REQUEST, "dry_run": True},
-        response(**SAME, dry_run=True),
+        planned(**SAME),
         given=(CREATE, INGESTED),
     ),
 )
@@ -46,28 +55,41 @@ class Replay(TableFileRequest, PreviewableRequest):
     run_id: str | None = Field(default=None, max_length=40, description="only the rows that this ingest rejected")
 
 
-class ReplayResult(Result):
-    records_read: int = Field(description="quarantined rows that were read")
-    records_ingested: int = Field(description="rows that are in the table now; in a dry run, that would be")
+class ReplayedRows(BaseModel):
+    """What a replay does, or would do."""
+
+    records_read: int = Field(description="quarantined rows that are read")
+    records_ingested: int = Field(description="rows that the table gets")
     records_rejected: int = Field(description="rows that still break a rule, and stay in the quarantine")
     rejects: dict[str, int] | None = omit_when_null("these rows by the rule that each broke first")
-    dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
 
 
-@operation(Replay, ReplayResult, pool="bulk", examples=EXAMPLES)
-def replay(request: Replay, call: Call, commits: Commits, replays: Replays) -> ReplayResult:
+class ReplayResult(ReplayedRows, Result): ...
+
+
+class ReplayPlan(ReplayedRows, Plan): ...
+
+
+class ReplayDryRun(DryRunResult):
+    plan: ReplayPlan = Field(description="what would happen")
+
+
+@operation(Replay, ReplayResult, pool="bulk", examples=EXAMPLES, also=(ReplayDryRun,))
+def replay(request: Replay, call: Call, commits: Commits, replays: Replays) -> ReplayResult | ReplayDryRun:
     """Run quarantined rows through the rules again, without their files; the good ones become rows of their dates."""
     table = ingested_table(request, commits, call)
     wanted, dataset = _wanted(request), request.dataset_or(None, Roots())
     done = replays.run(table, wanted, dataset, call, dry_run=request.dry_run)
-    return ReplayResult(
-        records_read=done.records_read,
-        records_ingested=done.records_ingested,
-        records_rejected=sum(done.rejects.values()),
-        rejects=done.rejects or None,
-        dry_run=request.dry_run or None,
-        metadata=Metadata(snapshot_id=done.snapshot_id),
-    )
+    figures: dict[str, Any] = {
+        "records_read": done.records_read,
+        "records_ingested": done.records_ingested,
+        "records_rejected": sum(done.rejects.values()),
+        "rejects": done.rejects or None,
+    }
+    metadata = Metadata(snapshot_id=done.snapshot_id)
+    if request.dry_run:
+        return ReplayDryRun(plan=ReplayPlan(**figures), metadata=metadata)
+    return ReplayResult(**figures, metadata=metadata)
 
 
 def _wanted(request: Replay) -> QuarantinedRows:

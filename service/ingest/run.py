@@ -23,6 +23,7 @@ from service.ingest.publish import IngestParts, Publication, StagedIngest, diges
 from service.ingest.quarantine import fixed_values, target_of
 from service.ingest.sources.fetch import FetchedFile, check_unchanged
 from service.ingest.sources.readable import count_records, lines_before
+from service.ingest.tasks.together import Together, grouped
 from service.jobs.job import Job
 from service.ledger.ingestions import IngestionRecord
 from service.model.call import Call
@@ -76,7 +77,7 @@ class IngestRun:
     def preview(self, files: Sequence[DayFile]) -> IngestOutcome:
         prepared = self._prepare(files)
         for i, one in prepared.items():
-            with self._refusing(i, one.file):
+            with self.refusing(i, one.file):
                 self.outcomes[i] = self.counted(one)
         good_days = [self.outcomes[i].day for i in prepared if self.outcomes[i].error is None]
         replaced = self._publication.replaceable(self.table, good_days)
@@ -86,12 +87,12 @@ class IngestRun:
 
     def counted(self, one: PreparedFile) -> FileOutcome:
         """What reading a file would do; FileRejected if its rejects would refuse it."""
-        cleaning = replace(self._cleaning(one), guards_expressions=True)
+        cleaning = replace(self.cleaning(one), guards_expressions=True)
         read = count_records(one.readable, one.fetched)
         good = self.parts.engine.run_for(self.call, count_good_rows, one.readable, cleaning)
         rejects = self._rejects(one, cleaning, None, ()) if good < read else _NOTHING
-        outcome = self._outcome(one, "", read, good, rejects, cleaning)
-        self._check_rejects(one, outcome, cleaning)
+        outcome = self.outcome_of(one, "", read, good, rejects, cleaning)
+        self.check_rejects(one, outcome, cleaning)
         return outcome
 
     @property
@@ -106,7 +107,7 @@ class IngestRun:
         self._adopt(prepared)
 
         def stage(i: int, one: PreparedFile) -> None:
-            with self._refusing(i, one.file, one):
+            with self.refusing(i, one.file, one):
                 staged[i] = StagedIngest(self.empty(one.file), one)
                 self.write(staged[i])
 
@@ -114,8 +115,11 @@ class IngestRun:
             for i, one in prepared.items():
                 stage(i, one)
         else:
+            groups, others = grouped(prepared)
+            for group in groups:
+                Together(self, group, staged).write()
             with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="firn-ingest") as pool:
-                for done in [pool.submit(stage, i, one) for i, one in prepared.items()]:
+                for done in [pool.submit(stage, i, one) for i, one in others.items()]:
                     done.result()
         for i in self.outcomes:
             if refused := staged.pop(i, None):
@@ -134,7 +138,7 @@ class IngestRun:
             self.progress.bytes_read = before + size
 
         for i, file in enumerate(files):
-            with self._refusing(i, file):
+            with self.refusing(i, file):
                 found = preparation.prepare(self.table, file, options, self.folder, self.call, count)
                 before += found.bytes if isinstance(found, FetchedFile) else found.fetched.bytes
                 if isinstance(found, PreparedFile) and found.evolves:
@@ -152,7 +156,7 @@ class IngestRun:
         """Give the table the columns of the files, before rows with them are written."""
         preparation = Preparation(self.parts.engine, self.parts.catalog, self.parts.commits, self.parts.history, {})
         for i, one in prepared.items():
-            with self._refusing(i, one.file):
+            with self.refusing(i, one.file):
                 own = dataset_of(self.table.properties)
                 stores = one.evolves or own is None
                 self.table = preparation.adopt(self.table, one.dataset, self.call, stores=stores)
@@ -163,7 +167,7 @@ class IngestRun:
         """Write the rows of a file into data files, and its rejects into those of the quarantine."""
         one = staged.prepared
         run_id = uuid.uuid4().hex
-        cleaning = self._cleaning(one)
+        cleaning = self.cleaning(one)
         engine = self.parts.engine
         read = count_records(one.readable, one.fetched)
         target = target_of(self.table)
@@ -178,12 +182,16 @@ class IngestRun:
         good = staged.good.records
         if good < read:
             staged.rejects = self._rejected(one, cleaning, run_id, read - good, read)
-        staged.outcome = self._outcome(one, run_id, read, good, staged.rejects, cleaning)
-        self._check_rejects(one, staged.outcome, cleaning)
-        self.progress.records_read += read
-        self.progress.records_ingested += good
-        self.progress.records_rejected += read - good
+        staged.outcome = self.outcome_of(one, run_id, read, good, staged.rejects, cleaning)
+        self.check_rejects(one, staged.outcome, cleaning)
+        self.count(staged.outcome)
         return cleaning
+
+    def count(self, done: FileOutcome) -> None:
+        """Add a file to the progress."""
+        self.progress.records_read += done.records_read
+        self.progress.records_ingested += done.records_ingested
+        self.progress.records_rejected += done.records_rejected
 
     def _rejected(self, one: PreparedFile, cleaning: Cleaning, run_id: str, rejected: int, read: int) -> Rejects:
         """The rejects of a file, as staged rows of the quarantine, unless the file is going to be refused."""
@@ -193,7 +201,7 @@ class IngestRun:
             found = self._rejects(one, cleaning, None, ())
             if limit is not None and limit.exceeded(rejected, read):
                 return found
-            if any(rule.is_conversion for rule in _broken(found, cleaning.rules(_width(one)))):
+            if any(rule.is_conversion for rule in _broken(found, cleaning.rules(width_of(one)))):
                 return found
         now = datetime.now(UTC)
         values = quarantined_values(one, run_id, now)
@@ -207,11 +215,11 @@ class IngestRun:
         target = None if quarantine is None else target_of(quarantine)
         return self.parts.engine.run_for(self.call, find_rejects, one.readable, cleaning, lines_before, target, values)
 
-    def _check_rejects(self, one: PreparedFile, outcome: FileOutcome, cleaning: Cleaning) -> None:
+    def check_rejects(self, one: PreparedFile, outcome: FileOutcome, cleaning: Cleaning) -> None:
         """Raise FileRejected if the rejects refuse the file as a whole."""
         dataset, rejected = one.dataset, outcome.records_rejected
         name, why = one.fetched.source.name, ""
-        by_text = {rule.text: rule for rule in cleaning.rules(_width(one))}
+        by_text = {rule.text: rule for rule in cleaning.rules(width_of(one))}
         limit = dataset.max_rejects
         details: dict[str, Any] = {"records_read": outcome.records_read, "records_rejected": rejected}
         details["rejects"] = dict(outcome.rejects)
@@ -232,7 +240,7 @@ class IngestRun:
 
     # Parts of steps
 
-    def _cleaning(self, one: PreparedFile) -> Cleaning:
+    def cleaning(self, one: PreparedFile) -> Cleaning:
         day = one.file.day
         values: dict[str, Any] = {
             PERIOD_FIELD.name: period_of(day, self.config.granularity),
@@ -248,10 +256,10 @@ class IngestRun:
     def empty(self, file: DayFile) -> FileOutcome:
         return FileOutcome(file.day, period_of(file.day, self.config.granularity), file.source.name)
 
-    def _outcome(
+    def outcome_of(
         self, one: PreparedFile, run_id: str, read: int, good: int, rejects: Rejects, cleaning: Cleaning
     ) -> FileOutcome:
-        texts = [rule.text for rule in cleaning.rules(_width(one))]
+        texts = [rule.text for rule in cleaning.rules(width_of(one))]
         by_rule: dict[str, int] = {}
         for text, count in zip(texts, rejects.by_rule, strict=False):
             if count:
@@ -268,7 +276,7 @@ class IngestRun:
         )
 
     @contextmanager
-    def _refusing(self, i: int, file: DayFile, one: PreparedFile | None = None) -> Iterator[None]:
+    def refusing(self, i: int, file: DayFile, one: PreparedFile | None = None) -> Iterator[None]:
         """Record that a file is refused, if the block raises that. Without `keep_going` the ingest ends with it."""
         try:
             yield
@@ -318,5 +326,5 @@ def _broken(found: Rejects, rules: Sequence[Rule]) -> list[Rule]:
     return [rule for rule, count in zip(rules, found.by_rule, strict=True) if count]
 
 
-def _width(one: PreparedFile) -> int:
+def width_of(one: PreparedFile) -> int:
     return len(one.readable.fields) if one.readable.format == "csv" else 0

@@ -22,7 +22,7 @@ def test_a_refused_change_is_adopted(sales: IngestedTable) -> None:
     plan = sales.ok("ACCEPT_DRIFT", dry_run=True)
     assert sales.state() == state
     done = sales.ok("ACCEPT_DRIFT", date="2024-01-01")
-    assert done["changes"] == plan["changes"]
+    assert done["changes"] == plan["plan"]["changes"]
     assert done["changes"] == [
         {"column": "shop", "change": "added", "to": "VARCHAR"},
         {"column": "size", "change": "added", "to": "BIGINT"},

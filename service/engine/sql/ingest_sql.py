@@ -1,6 +1,6 @@
 """The rows of a file as SQL: read as text, converted, computed, and numbered by the first rule that they break."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ RAW, LINE, PROBLEM = RAW_COLUMN, LINE_COLUMN, PROBLEM_COLUMN
 FIELDS, RULE = "_firn_fields", "_firn_rule"
 # A row of a split that is not the first one has a line number that depends on the lines before the split.
 START, NUMBER = "_firn_start", "_firn_number"
+# The name of the file of a row, if several are read at once.
+FILE_NAME = "_firn_file_name"
 _BAD = "_firn_bad"
 _BARRIER, _N, PROBLEM_RULE = "monotonically_increasing_id()", "_firn_n", "_firn_unreadable"
 IS_GOOD, IS_REJECTED = f"{RULE} IS NULL AND {_N} >= 0", f"{RULE} IS NOT NULL AND {_N} >= 0"
@@ -201,8 +203,31 @@ def rows_of_table(cleaning: Cleaning, source: str, parameters: Parameters) -> st
     return f"SELECT {', '.join(listed)} FROM {source} WHERE {IS_GOOD}"
 
 
+def rows_of_files(
+    cleaning: Cleaning, source: str, by_file: Sequence[tuple[Field, Mapping[str, Any]]], parameters: Parameters
+) -> str:
+    """The rows of several files that break no rule, with the table's internal columns."""
+    listed = [identifier(column.name) for column in cleaning.columns]
+    return f"SELECT {', '.join([*listed, *_by_file(by_file, parameters)])} FROM {source} WHERE {IS_GOOD}"
+
+
+def _by_file(constants: Sequence[tuple[Field, Mapping[str, Any]]], parameters: Parameters) -> Iterator[str]:
+    """Columns whose value depends on the file of a row."""
+    for field, values in constants:
+        value = literal(field.type, next(iter(values.values())), parameters)
+        if len(set(values.values())) > 1:
+            pairs = ", ".join(f"{parameters.add(k)}, {literal(field.type, v, parameters)}" for k, v in values.items())
+            value = f"element_at(map({pairs}), {FILE_NAME})"
+        yield f"{value} AS {identifier(field.name)}"
+
+
 def quarantined(
-    source: str, rules: Sequence[Rule], line: str, values: Sequence[tuple[Field, Any]], parameters: Parameters
+    source: str,
+    rules: Sequence[Rule],
+    line: str,
+    values: Sequence[tuple[Field, Any]],
+    parameters: Parameters,
+    by_file: Sequence[tuple[Field, Mapping[str, Any]]] = (),
 ) -> str:
     """Rejected rows as rows of the quarantine table."""
     texts = ", ".join(parameters.add(rule.text) for rule in rules)
@@ -211,6 +236,7 @@ def quarantined(
     listed = [f"{line} AS line", f"{raw} AS raw", f"element_at(array({texts}), {RULE} + 1) AS rule"]
     listed.append(f"nullif(element_at(array({names}), {RULE} + 1), '') AS column_name")
     listed += [f"{literal(f.type, value, parameters)} AS {identifier(f.name)}" for f, value in values]
+    listed += _by_file(by_file, parameters)
     return f"SELECT {', '.join(listed)} FROM {source}"
 
 

@@ -1,7 +1,7 @@
 """The data files of an ingestion table, by period: from metadata alone."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from service.catalog.files.data_files import DataFile, list_files
@@ -45,14 +45,30 @@ def files_by_period(table: Table, snapshot_id: int | None = None) -> Mapping[str
     }
 
 
-def deleted_files(before: Table, after: Table, period: str) -> int:
-    """How many of the files that a merge of a period replaced are in no snapshot any more. If the period was merged
-    earlier, those of all its snapshots count."""
-    now, then = files_by_period(after).get(period, PeriodFiles()), files_by_period(before).get(period, PeriodFiles())
-    gone = set(then.paths)
-    if then.paths == now.paths:
-        for snapshot in before.snapshots():
-            gone |= set(files_by_period(before, snapshot.snapshot_id).get(period, PeriodFiles()).paths)
-    for snapshot in after.snapshots():
-        gone -= {file.path for file in list_files(after, snapshot.snapshot_id).data}
-    return len(gone)
+@dataclass(frozen=True)
+class FilesBefore:
+    """The data files that a period had before a merge. They are read before it: it may expire the snapshots."""
+
+    current: PeriodFiles
+    earlier: frozenset[str] = frozenset()
+    """The paths of those that only older snapshots had."""
+
+    def deleted(self, after: Table, now: PeriodFiles) -> int:
+        """How many of the files that a merge of the period replaced are in no snapshot any more. If the period was
+        merged earlier, those of all its snapshots count."""
+        gone = set(self.current.paths)
+        if self.current.paths == now.paths:
+            gone |= self.earlier
+        for snapshot in after.snapshots():
+            gone -= {file.path for file in list_files(after, snapshot.snapshot_id).data}
+        return len(gone)
+
+
+def files_before(table: Table, periods: Sequence[str], *, all_snapshots: bool) -> Mapping[str, FilesBefore]:
+    """The files of some periods before they are merged."""
+    current = files_by_period(table)
+    earlier: dict[str, set[str]] = defaultdict(set)
+    for snapshot in table.snapshots() if all_snapshots else ():
+        for period, files in files_by_period(table, snapshot.snapshot_id).items():
+            earlier[period] |= set(files.paths)
+    return {period: FilesBefore(current.get(period, PeriodFiles()), frozenset(earlier[period])) for period in periods}

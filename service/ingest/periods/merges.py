@@ -1,6 +1,6 @@
 """What COMPACT with a period needs besides the merge: which periods are merged, and what follows for their files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
@@ -9,7 +9,7 @@ from service.errors import InvalidRequest
 from service.ingest.exports.exports import Exports
 from service.ingest.history import IngestHistory
 from service.ingest.periods.choice import PeriodChoice, choose_periods
-from service.ingest.periods.files import PeriodFiles, deleted_files, files_by_period
+from service.ingest.periods.files import FilesBefore, PeriodFiles, files_before, files_by_period
 from service.model.ingest.reserved import table_file_of
 from service.model.ingest.table_file import TableFile
 from service.model.times import check_zone
@@ -57,22 +57,29 @@ class PeriodMerges:
         config = ingestion_config(table, "delete_source")
         return config.compaction.strategy.delete_source if wanted is None else wanted
 
+    def before(self, table: Table, periods: tuple[str, ...], *, delete_source: bool) -> Mapping[str, FilesBefore]:
+        """What `finish` needs to know of the table before the merge."""
+        counts_deleted = delete_source and not ingestion_config(table, "period").export
+        return files_before(table, periods, all_snapshots=counts_deleted)
+
     def finish(
-        self, before: Table, after: Table, periods: tuple[str, ...], *, delete_source: bool
+        self, before: Mapping[str, FilesBefore], after: Table, *, delete_source: bool
     ) -> tuple[list[MergedPeriod], list[str]]:
-        """Export the files of merged periods, and count. `before` is the table before the merge, `after` it after old
-        snapshots were expired. Returns the periods, and warnings about files that could not be exported."""
+        """Export the files of merged periods, and count. `after` is the table after old snapshots were expired.
+
+        Returns the periods, and warnings about files that could not be exported.
+        """
         config = ingestion_config(after, "period")
-        old, new = files_by_period(before), files_by_period(after)
+        new = files_by_period(after)
         merged, warnings = [], []
-        for period in periods:
-            had, has = old.get(period, PeriodFiles()), new.get(period, PeriodFiles())
+        for period, had in before.items():
+            has = new.get(period, PeriodFiles())
             exported, failed = self.exports.after_compaction(after, period, delete_days=delete_source)
             deleted = exported.days_deleted
             if delete_source and not config.export:
-                deleted = deleted_files(before, after, period)
+                deleted = had.deleted(after, has)
             output = None if exported.written is None else exported.written.path
-            merged.append(MergedPeriod(period, has.records, had.count, has.count, output, deleted))
+            merged.append(MergedPeriod(period, has.records, had.current.count, has.count, output, deleted))
             warnings += failed
         return merged, warnings
 

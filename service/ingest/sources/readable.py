@@ -6,6 +6,7 @@ import io
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,26 @@ def readable(file: FetchedFile, folder: Path, how: CsvFormat, columns: tuple[str
     except (pa.ArrowException, OSError, EOFError, UnicodeError, csv.Error) as e:
         reason = " ".join(str(e).split())[:300]
         raise InvalidFile(f"{file.source.name!r} cannot be read as {file.format}: {reason}") from e
+
+
+def split(file: FetchedFile, read: ReadableFile, folder: Path, how: CsvFormat) -> ReadableFile:
+    """The same text file, split into records, which is worth it for a small one that is read together with others."""
+    if read.is_split:
+        return read
+    is_csv = read.format == "csv"
+    with _lines(file.path, how.encoding if is_csv else "utf-8") as lines:
+        path = _split(_csv_split(lines, how, skipped=how.header) if is_csv else _json_split(lines), folder)
+    return replace(
+        read,
+        path=str(path),
+        size=path.stat().st_size,
+        is_split=True,
+        skipped_lines=0,
+        skipped_records=0,
+        has_cr=False,
+        has_bom=False,
+        has_invalid_text=False,
+    )
 
 
 def count_records(file: ReadableFile, fetched: FetchedFile) -> int:

@@ -25,6 +25,7 @@ ASYNC: dict[str, dict[str, Any]] = {
     "UNDO": {"request_id": "unknown"},
     "INGEST": FILE,
     "EXPORT": {},
+    "INGEST_RANGE": {"source": "no-such-file_{date}.csv", "from": "2024-01-30", "to": "2024-01-31"},
 }
 
 

@@ -26,6 +26,7 @@ PAGED = sorted(name for name, operation in OPERATIONS.items() if issubclass(oper
 # Lists that are no pages, and why they need none.
 BOUNDED = {
     "APPLY_TABLE.changes": "one for each key of the files",
+    "ACCEPT_DRIFT.changes": "columns of a file",
     "CLEAN_ORPHANS.files": "the first 100",
     "COMPACT.periods": "those that were merged just now",
     "COMPACT.periods_skipped": "months or weeks without a file of each date",
@@ -36,6 +37,7 @@ BOUNDED = {
     "DIFF.key_cols": "columns of the request or the schema",
     "EXPORT.files": "the first 1,000",
     "INGEST.warnings": "one of each kind",
+    "INGEST_RANGE.days": "those of the request, at most 3,660",
     "LIST_TABLES.namespaces_with_tables": "up to 20, on the first page",
     "REINITIALISE_TABLE.split_points": "those of the request",
     "REPARTITION.warnings": "one of each kind",
@@ -48,6 +50,7 @@ BOUNDED = {
     "UNDO.sample": "up to 10 rows",
     "UPDATE.sample": "up to 10 rows",
     "UPSERT.sample": "up to 10 rows",
+    "WATCH.files": "those that are not ingested yet",
     "WRITE.sample": "up to 10 rows",
 }
 TABLE = {"schema": {"fields": {"id": {"type": "long"}}}}

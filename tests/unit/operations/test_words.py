@@ -106,7 +106,9 @@ def test_a_duration_ends_in_ms() -> None:
 def test_who_started_something_has_one_name_everywhere() -> None:
     assert {place[1] for place, _, description in fields(SHOWN) if "request <id>" in description} == {"requested_by"}
     wrong = {place for place, _, _ in EVERY if re.search(r"asked|begun|_until$|(^|_)run_id$", place[1])}
-    assert wrong == {("IngestResult", "run_id")}, "of an ingest, as its log and the quarantine call it"
+    assert wrong == {("IngestResult", "run_id"), ("Replay", "run_id")}, (
+        "of an ingest, as its log and the quarantine call it"
+    )
 
 
 def test_the_progress_of_jobs_uses_the_same_words() -> None:
@@ -126,14 +128,14 @@ PLANNED = re.compile(
     r"|files|cutoff_at|held_back_by"
     r"|periods|periods_skipped|files_written|files_current|changes"
     r"|date|period|records_(read|ingested|rejected|replaced)|rejects|drift|unchanged|(files|bytes)_rewritten|bytes_read"
-    r"|content_hash"
+    r"|content_hash|days(_(ingested|unchanged|missing|failed))?|source|changes|dataset"
 )
 
 
 def test_every_operation_with_a_dry_run_is_known() -> None:
+    ingestion = {"INGEST", "INGEST_RANGE", "REPLAY", "ACCEPT_DRIFT", "EXPORT", "APPLY_TABLE"}
     edits = {"WRITE", "UPDATE", "DELETE", "UPSERT", "DEDUPLICATE", "UNDO", "ROLLBACK", "RESTORE_BACKUP"}
-    ingestion = {"INGEST", "EXPORT", "APPLY_TABLE"}
-    assert {o.name for o in PREVIEWABLE} == edits | ingestion | {"COMPACT", "REPARTITION", "CLEAN_ORPHANS"}
+    assert {o.name for o in PREVIEWABLE} == edits | {"COMPACT", "REPARTITION", "CLEAN_ORPHANS", *ingestion}
     assert {o.name for o in discover() if "dry_run" in o.request.model_fields} == {o.name for o in PREVIEWABLE}
 
 

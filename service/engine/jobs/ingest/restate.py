@@ -136,7 +136,7 @@ def _find(iceberg: Any, snapshot_id: int | None, rows: DatedRows) -> _Found:
     planned = scan.includeColumnStats(column).planFiles()
     try:
         for task in each(planned):
-            day = _only_date(task.file(), field)
+            day = only_date(task.file(), field)
             is_whole = rows.hashes is None and rows.only is None and day in rows.dates
             (found.whole if is_whole else found.mixed).append(task)
     finally:
@@ -144,7 +144,7 @@ def _find(iceberg: Any, snapshot_id: int | None, rows: DatedRows) -> _Found:
     return found
 
 
-def _only_date(file: Any, field: Any) -> date | None:
+def only_date(file: Any, field: Any) -> date | None:
     """The date of all rows of a file; None if they have several, or its metadata does not say."""
     bounds = [file.lowerBounds(), file.upperBounds()]
     texts = [None if one is None else one.get(field.fieldId()) for one in bounds]
