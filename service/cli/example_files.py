@@ -96,7 +96,7 @@ sale_id,product,quantity
 4,Coffee,3
 5,Bagel,1
 """,
-    "sales_2024-01-03.csv": """\
+    "stores_2024-01-03.csv": """\
 sale_id,product,quantity,store
 6,Coffee,3,north
 """,

@@ -12,7 +12,7 @@ DRIFTED: Request = {
     "operation": "INGEST_RANGE",
     "namespace": "shop",
     "table": "sales",
-    "source": "sales_{date}.csv",
+    "source": "stores_{date}.csv",
     "from": "2024-01-03",
     "to": "2024-01-03",
 }
@@ -54,7 +54,7 @@ EXAMPLES = (
     example(
         "Ingest what is new in the watched folder",
         "firn table watch watched.yaml --once",
-        "…\n3 files: …\n",
+        "…\n2 files: …\n",
         ("firn table create watched.yaml",),
     ),
     example(
