@@ -1,5 +1,6 @@
 """COMPACT: merge a table's small files, or the days of a period, and expire its old snapshots."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -10,7 +11,6 @@ from service.catalog.tables import Catalog, Table
 from service.commits.small_files import SmallFileChecks
 from service.errors import InvalidRequest
 from service.ingest.periods.choice import DUE, PeriodChoice
-from service.ingest.periods.files import PeriodFiles, files_by_period
 from service.ingest.periods.merges import MergedPeriod, PeriodMerges
 from service.jobs.background import Background
 from service.maintenance.compact.compaction import Compactions
@@ -43,6 +43,15 @@ from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
 _LISTED = 1000
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "clicks"}
 GIVEN = (create_table(ADDRESS, {"page": "string"}), *(write(ADDRESS, {"page": f"/{i}"}) for i in range(3)))
+DAILY = {"tenant_id": "acme", "namespace": "shop", "table": "monthly_orders"}
+DAYS: tuple[dict[str, Any], ...] = (
+    {"operation": "CREATE_TABLE", "tenant_id": "acme", "namespace": "shop", "config": {"name": "monthly_orders"}},
+    *(
+        {"operation": "INGEST", **DAILY, "source": "examples/files/orders_2024-01-31.csv", "date": f"2024-01-{day}"}
+        for day in (30, 31)
+    ),
+)
+MERGED = {"period": "2024-01", "records": "<any>", "files_before": 2, "files_after": 1, "source_files_deleted": 0}
 EXAMPLES = (
     Example(
         "Merge small files",
@@ -86,6 +95,17 @@ EXAMPLES = (
             groups=[{"partition": "", "files_removed": 3, "files_added": 1, "bytes_removed": "<any>"}],
         ),
         given=GIVEN,
+    ),
+    Example(
+        "Merge the days of a month",
+        {"operation": "COMPACT", **DAILY, "period": "2024-01", "allow_incomplete": True},
+        response(
+            compacted=True,
+            periods=[MERGED],
+            stats="<any>",
+            snapshots_kept="<any>",
+        ),
+        given=DAYS,
     ),
     Example(
         "Compact in the background",
@@ -281,7 +301,10 @@ class _Periods:
         result = _result(outcome)
         if isinstance(result, CompactDryRun):
             assert outcome.plan is not None
-            planned = self._shown(_planned(before, chosen.periods, outcome.plan))
+            fewer = Counter[str]()
+            for group in outcome.plan:
+                fewer[group.partition] += group.files - group.expected_files
+            planned = self._shown(self.merges.planned(before, chosen.periods, fewer))
             plan = result.plan.model_copy(update={**shown, "reason": None if outcome.plan else shown["reason"]})
             return result.model_copy(update={"plan": plan.model_copy(update={"periods": planned})})
         after = catalog.load(self.table.name)
@@ -292,18 +315,6 @@ class _Periods:
     def _shown(self, merged: Sequence[MergedPeriod]) -> list[PeriodResult]:
         """The periods of the response. Most of those that are due were merged earlier, and are left out."""
         return [PeriodResult(**asdict(one)) for one in merged if one.has_changed or self.period != DUE]
-
-
-def _planned(table: Table, periods: Sequence[str], plan: Sequence[CompactionGroup]) -> list[MergedPeriod]:
-    """What a dry run shows of each period."""
-    found = files_by_period(table)
-    planned = []
-    for period in periods:
-        has, fewer = found.get(period, PeriodFiles()), 0
-        for group in plan:
-            fewer += group.files - group.expected_files if group.partition == period else 0
-        planned.append(MergedPeriod(period, has.records, has.count, has.count - fewer))
-    return planned
 
 
 def _check_together(request: Compact) -> None:

@@ -35,10 +35,8 @@ GIVEN: tuple[dict[str, Any], ...] = (
             "name": "exported_orders",
             "storage": {"type": "local", "base_path": ".firn/exports/orders", "format": "csv"},
         },
-        "dataset": {"columns": [{"name": "order_id", "type": "BIGINT"}]},
     },
-    {"operation": "INGEST", **ADDRESS, "source": "examples/files/orders_2024-01-31.csv", "date": "2024-01-31"}
-    | {"accept_drift": True},
+    {"operation": "INGEST", **ADDRESS, "source": "examples/files/orders_2024-01-31.csv", "date": "2024-01-31"},
 )
 FILE = {"path": "<any>", "records": "<any>", "bytes": "<any>"}
 EXAMPLES = (

@@ -170,6 +170,23 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "async": False,
         },
     ),
+    "APPLY_TABLE": (
+        {
+            "operation": "APPLY_TABLE",
+            **TABLE,
+            "config": {
+                "name": "rich",
+                "description": "a file a day",
+                "partitioning": {"strategy": "hive", "pattern": "y={year}/m={month}/d={day}/data.parquet"},
+                "compaction": {
+                    "trigger": {"type": "schedule", "schedule": "0 3 1 * *", "timezone": "UTC", "delay_days": 7},
+                    "strategy": {"type": "monthly", "delete_source": True, "lookback_months": 2},
+                },
+            },
+            "dataset": {"columns": [{"name": "id", "type": "BIGINT"}], "max_rejects": "5%"},
+            "dry_run": False,
+        },
+    ),
     "COMPACT": (
         {
             "operation": "COMPACT",
@@ -189,7 +206,20 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "expire_snapshots": True,
             "snapshot_retention_hours": 168,
         },
+        {
+            "operation": "COMPACT",
+            **TABLE,
+            "period": "2024-01",
+            "allow_incomplete": True,
+            "delete_source": True,
+        },
     ),
+    "EXPORT": (
+        {"operation": "EXPORT", **TABLE, "from": "2024-01-01", "to": "2024-01-31", "async": False, "dry_run": True},
+        {"operation": "EXPORT", **TABLE, "date": "2024-01-31"},
+        {"operation": "EXPORT", **TABLE, "period": "2024-01"},
+    ),
+    "TABLE_STATUS": ({"operation": "TABLE_STATUS", **TABLE},),
     "SET_COMPACTION": (
         {
             "operation": "SET_COMPACTION",

@@ -73,7 +73,7 @@ def dataset_changes(old: Dataset | None, new: Dataset, schema: TableSchema) -> t
     """
     found = [
         Change(f"dataset.{path}", before, after, f"it counts {_ONWARDS}")
-        for path, before, after in _differences(_rules(old), _rules(new))
+        for path, before, after in _differences(_rules(old or Dataset(columns=new.columns)), _rules(new))
     ]
     columns = {} if old is None else {column.name: column for column in old.columns}
     known = {field.name: field.type for field in schema.fields}
@@ -127,10 +127,8 @@ def _retyped(
     return Change(f"{path}.type", shown, column.type, "the column is widened; its rows stay")
 
 
-def _rules(dataset: Dataset | None) -> dict[str, Any]:
+def _rules(dataset: Dataset) -> dict[str, Any]:
     """A dataset file without its columns."""
-    if dataset is None:
-        return {}
     values = dataset.model_dump(mode="json", exclude={"columns"})
     limit = dataset.max_rejects
     return {**values, "max_rejects": None if limit is None else str(limit)}

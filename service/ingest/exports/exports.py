@@ -197,9 +197,14 @@ class _Export:
     def selected(self, selection: ExportSelection, target_bytes: int) -> list[ExportTarget]:
         ingested = self.state.days
         if selection.period is not None:
-            return [period_target(self.config, selection.period)]
+            target = period_target(self.config, selection.period)
+            if not set(target.days) & set(ingested):
+                raise InvalidRequest.at("period", f"nothing was ingested for {selection.period}; send another one")
+            return [target]
         if selection.days is not None:
             first, last = selection.days
+            if first == last and first not in ingested:
+                raise InvalidRequest.at("date", f"nothing was ingested for {first}; send another one")
             return self.targets_of_days([day for day in ingested if first <= day <= last])
         targets = {one.path: one for one in self.targets_of_days(ingested)}
         for period, files in files_by_period(self.table).items():

@@ -1,6 +1,6 @@
 """What COMPACT with a period needs besides the merge: which periods are merged, and what follows for their files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
@@ -61,6 +61,15 @@ class PeriodMerges:
         """What `finish` needs to know of the table before the merge."""
         counts_deleted = delete_source and not ingestion_config(table, "period").export
         return files_before(table, periods, all_snapshots=counts_deleted)
+
+    def planned(self, table: Table, periods: Sequence[str], fewer: Mapping[str, int]) -> list[MergedPeriod]:
+        """What a dry run shows, given how many files fewer each period would have."""
+        found = files_by_period(table)
+        return [
+            MergedPeriod(period, has.records, has.count, has.count - fewer.get(period, 0))
+            for period in periods
+            for has in [found.get(period, PeriodFiles())]
+        ]
 
     def finish(
         self, before: Mapping[str, FilesBefore], after: Table, *, delete_source: bool

@@ -117,4 +117,5 @@ def test_a_table_without_a_dataset_yet_gets_all_columns() -> None:
     new = dataset(COLUMNS)
     found, columns = dataset_changes(None, new, Dataset.model_validate({"columns": COLUMNS[:1]}).table_schema)
     assert list(columns.add) == ["amount", "note"]
+    assert {one.path for one in found} == {f"dataset.columns.{column['name']}" for column in COLUMNS}
     assert not any(one.refused for one in found)

@@ -163,7 +163,15 @@ def test_a_table_that_does_not_export_writes_files_on_request_only(tmp_path: Pat
     assert not (tmp_path / "out").exists()
     assert sales.run(ExportSelection((DAY, DAY))) == (["2024-01-01.parquet"], 0)
     assert sales.run(ExportSelection(period="2024-01")) == (["2024-01.parquet"], 0)
-    assert sales.run(ExportSelection((NEXT, NEXT))) == ([], 0)
+    assert sales.run(ExportSelection((NEXT, date(2024, 1, 5)))) == ([], 0)
+
+
+@pytest.mark.parametrize("selection", [ExportSelection((NEXT, NEXT)), ExportSelection(period="2024-02")])
+def test_what_was_not_ingested_is_not_exported_as_an_empty_file(sales: Exporting, selection: ExportSelection) -> None:
+    sales.ingest(DAY, 1)
+    with pytest.raises(InvalidRequest, match="nothing was ingested for"):
+        sales.run(selection)
+    assert sales.run() == (["2024-01-01.parquet"], 0)
 
 
 def test_patterns_name_the_files_and_csv_is_written_on_request(tmp_path: Path) -> None:
