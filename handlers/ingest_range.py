@@ -7,7 +7,15 @@ from pydantic import BaseModel, Field
 from service.commits.commit import Commits
 from service.ingest.day_files import FileOutcome, IngestOptions
 from service.ingest.sources.roots import Roots
-from service.ingest.tasks.backfill import Backfill, BackfillProgress, Backfills, DayOutcome, DayState, counted
+from service.ingest.tasks.backfill import (
+    INGEST_RANGE,
+    Backfill,
+    BackfillProgress,
+    Backfills,
+    DayOutcome,
+    DayState,
+    counted,
+)
 from service.jobs.background import Background
 from service.model.call import Call
 from service.operations.examples import accepted, planned, response
@@ -25,7 +33,6 @@ from service.operations.operation import (
     operation,
 )
 
-INGEST_RANGE = "INGEST_RANGE"
 REQUEST = {
     "operation": INGEST_RANGE,
     **ADDRESS,

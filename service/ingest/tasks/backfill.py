@@ -14,11 +14,13 @@ from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, Ingest
 from service.ingest.ingests import Ingests
 from service.ingest.sources.fetch import Source
 from service.ingest.sources.roots import Roots
+from service.jobs.jobs import Kind
 from service.model.call import Call
 from service.model.ingest.patterns import fill
 from service.model.ingest.reserved import dataset_of, table_file_of
 
 DayState = Literal["ingested", "unchanged", "missing", "failed"]
+INGEST_RANGE = "INGEST_RANGE"
 MOST_DAYS = 3660
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _PARTS = {"date", "year", "month", "day"}
@@ -81,6 +83,9 @@ class Backfills:
 
     ingests: Ingests
     roots: Roots
+
+    def __post_init__(self) -> None:
+        self.ingests.parts.jobs.register(INGEST_RANGE, Kind("an ingest"))
 
     def check(self, backfill: Backfill, table: Table) -> None:
         """Refuse what is impossible, before anything is read."""
