@@ -1,22 +1,23 @@
 """Writes the parts of documents that come from the code: `python -m docs.generate`.
 
 In docs/reference they are the pages of operations (from the handlers), metrics.md (from the catalogue of metrics),
-expressions.md (from the table of functions) and cli.md (from the catalogue of commands). Each part is between a line
-such as `<!-- WRITE -->` and `<!-- end -->`; text outside is written by hand and kept. The README has the
-table of the latest measurements.
+expressions.md (from the table of functions), cli.md (from the catalogue of commands) and table-files.md (from the
+models of table files and dataset files). Each part is between a line such as `<!-- WRITE -->` and `<!-- end -->`; text
+outside is written by hand and kept. The README has the table of the latest measurements.
 """
 
 import re
 from pathlib import Path
 
 from bench import report
+from docs import table_files
 from handlers import discover
 from service.api.docs_page import FieldRow, common_rows, request_rows, result_rows
 from service.api.docs_requests import pretty
 from service.cli.catalogue import COMMANDS
 from service.cli.command import EXIT_CODES, Argument, Command
 from service.cli.command import CommandExample as Call
-from service.cli.example_files import FILES
+from service.cli.example_files import FILES, SHARED_FILES
 from service.cli.parser import SHARED
 from service.metrics.catalogue import GAUGES, PER_TABLE, PROCESS, RECORDED, MetricSpec
 from service.model.expressions.functions import TABLE, Function
@@ -28,6 +29,7 @@ OPERATIONS = REFERENCE / "operations"
 METRICS = REFERENCE / "metrics.md"
 EXPRESSIONS = REFERENCE / "expressions.md"
 CLI = REFERENCE / "cli.md"
+TABLE_FILES = REFERENCE / "table-files.md"
 README = REFERENCE.parent.parent / "README.md"
 RESULTS = README.parent / "bench" / "results"
 _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -61,6 +63,12 @@ def generated_cli(text: str) -> str:
         "options": _options(SHARED),
         "commands": "\n\n".join(map(_command, COMMANDS)),
     }
+    return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)
+
+
+def generated_table_files(text: str) -> str:
+    """The document of table files and dataset files with its tables made from their models."""
+    parts = table_files.parts()
     return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)
 
 
@@ -133,8 +141,8 @@ def _written(argument: Argument) -> str:
 
 
 def _call(example: Call) -> str:
-    # The one that most examples have stands at the top of the document.
-    own = {name: text for name, text in FILES.items() if name in example.line and name != "orders.yaml"}
+    # Those that many examples have stand at the top of the document.
+    own = {name: text for name, text in FILES.items() if name in example.line and name not in SHARED_FILES}
     files = "".join(f"`{name}`:\n\n```{Path(name).suffix[1:]}\n{text}```\n\n" for name, text in own.items())
     return f"**{example.title}:**\n\n{files}```console\n$ {example.shell_line}\n{example.output}```"
 
@@ -156,4 +164,5 @@ if __name__ == "__main__":
     METRICS.write_text(generated_metrics(METRICS.read_text()))
     EXPRESSIONS.write_text(generated_expressions(EXPRESSIONS.read_text()))
     CLI.write_text(generated_cli(CLI.read_text()))
+    TABLE_FILES.write_text(generated_table_files(TABLE_FILES.read_text()))
     README.write_text(generated_readme(README.read_text()))

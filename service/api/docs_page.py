@@ -31,7 +31,7 @@ _GUIDES: Mapping[str, tuple[str, ...]] = {
         "reference/queries.md",
         "reference/edits.md",
     ),
-    "Ingestion": ("reference/ledger.md",),
+    "Ingestion": ("how-to/daily-files.md", "reference/table-files.md", "reference/ledger.md"),
     "History and recovery": ("how-to/fix-a-bad-change.md", "how-to/time-travel.md", "reference/history.md"),
     "Maintenance": (
         "how-to/nightly-compaction.md",

@@ -43,6 +43,11 @@ class Invocation:
             request |= each.fields(args)
         return command.complete(request, args)
 
+    @property
+    def url(self) -> str | None:
+        """The address of the service that the arguments or the environment name; None for that of FIRN_HOME."""
+        return self.args.url or self.environ.get("FIRN_URL") or None
+
     def notify(self, text: str) -> None:
         """Print a line that is not part of the result, on stderr. The lines of a file that it quotes follow it."""
         first, *more = text.rstrip("\n").split("\n")
@@ -59,7 +64,7 @@ class Invocation:
         from service.cli.connection.targets import ConnectionOptions, open_connection
 
         options = ConnectionOptions(
-            url=self.args.url or self.environ.get("FIRN_URL") or None,
+            url=self.url,
             needs_spark=self.command.needs_spark if needs_spark is None else needs_spark,
             background=not self.args.no_background,
             pauses_s=SHORT_PAUSES_S if pauses_s is None else pauses_s,
@@ -171,7 +176,7 @@ def send_request(call: Invocation, body: Body = lambda request: None) -> int:
                 return UNCONFIRMED
         if command.job and not request.get("dry_run") and not request.get("estimate"):
             with call.progress(f"{command.words[-1]} {full_name(request)}") as on_progress:
-                response = run_as_job(connection, request, on_progress)
+                response = run_as_job(connection, request, on_progress, cancels=command.cancels)
         elif command.lists:
             response = whole_list(connection, request, command.lists)
         else:

@@ -25,6 +25,7 @@ FORMATS = ("table", "json", "csv", "yaml")
 WITHOUT_SPARK = frozenset(
     {
         "ALTER_TABLE",
+        "APPLY_TABLE",
         "COMPACTION_LOG",
         "CREATE_NAMESPACE",
         "CREATE_SCHEDULE",
@@ -46,6 +47,7 @@ WITHOUT_SPARK = frozenset(
         "RESTORE_TABLE",
         "SET_COMPACTION",
         "SET_ONLINE",
+        "TABLE_STATUS",
     }
 )
 """The operations that only read or change metadata. All others may need Spark."""
@@ -170,6 +172,8 @@ class Command:
     --limit. The first of them counts."""
     job: bool = False
     """Whether the operation can run as a job: then the command polls it and shows its progress."""
+    cancels: bool = False
+    """Whether Ctrl-C cancels the job. Otherwise the job continues."""
     run: Callable[["Invocation"], int] | None = None
     """Returns the exit code."""
     local: bool = False

@@ -56,9 +56,55 @@ move_columns:
 set_properties:
   compaction: {mode: auto}
 """,
+    "sales_table.yaml": """\
+name: sales
+namespace: shop
+description: what the tills sold
+storage: {type: local, base_path: tables/sales/}
+ingestion: {dataset_config: sales_dataset.yaml}
+""",
+    "sales_dataset.yaml": """\
+columns:
+  - {name: sale_id, type: BIGINT, nullable: false}
+  - {name: product, type: VARCHAR, transform: trim}
+  - {name: quantity, type: INTEGER}
+filters:
+  - {column: quantity, operator: ">", value: 0}
+""",
+    "corrected.yaml": """\
+columns:
+  - {name: sale_id, type: BIGINT, nullable: false}
+  - {name: product, type: VARCHAR, transform: trim}
+  - {name: quantity, type: INTEGER}
+filters:
+  - {column: quantity, operator: ">=", value: 0}
+""",
+    "watched.yaml": """\
+name: watched_sales
+ingestion:
+  dataset_config: sales_dataset.yaml
+  watch: {folder: ., pattern: "sales_{date}.csv", settle_seconds: 0}
+""",
+    "sales_2024-01-01.csv": """\
+sale_id,product,quantity
+1,Bagel,2
+2,Coffee,1
+3,Bagel,0
+""",
+    "sales_2024-01-02.csv": """\
+sale_id,product,quantity
+4,Coffee,3
+5,Bagel,1
+""",
+    "stores_2024-01-03.csv": """\
+sale_id,product,quantity,store
+6,Coffee,3,north
+""",
     "write.json": """\
 {"operation": "WRITE", "namespace": "shop", "table": "orders",
  "records": [{"id": 7, "customer": "Di", "amount": 9.99}]}
 """,
 }
 """The files in the working directory of every example, by name."""
+SHARED_FILES = ("orders.yaml", "sales_table.yaml", "sales_dataset.yaml", "sales_2024-01-01.csv")
+"""Those that most examples use: documents show them once."""

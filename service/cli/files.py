@@ -13,6 +13,7 @@ _YAML, _JSON, _PROPERTIES = (".yaml", ".yml"), (".json",), (".properties",)
 _TABLE_KEYS = ("tenant", "namespace", "table", "schema", "partition", "properties", "split_points")
 _ADDRESS_KEYS = ("tenant", "namespace", "table")
 _OBJECT_KEYS = ("schema", "partition", "properties")
+_TABLE_FILE_KEYS = ("name", "storage", "partitioning", "compaction", "ingestion", "export")
 
 
 def is_file(text: str) -> bool:
@@ -38,19 +39,34 @@ def table_address(args: Args, *more: str) -> dict[str, Any]:
 
 
 def read_table(path: str) -> dict[str, Any]:
-    """A file that describes a table: its name, and fields of CREATE_TABLE."""
+    """A file that describes a table: its name, and fields of CREATE_TABLE; of a table file, its text as `config`."""
     table = read_object(path)
+    if is_table_file(table):
+        named = {"table": table["name"]} if "name" in table else {}
+        named |= {"namespace": table["namespace"]} if table.get("namespace") is not None else {}
+        return {**_check_table(named, path, "name"), "config": read_text(path)}
     unknown = next((key for key in table if key not in _TABLE_KEYS), None)
     if unknown is not None:
         raise UsageError(f"{path}: {unknown!r} is not a field of a table; {suggestion(str(unknown), _TABLE_KEYS)}")
-    if not isinstance(table.get("table"), str):
-        raise UsageError(f"{path}: table is missing; give the table's name")
-    for key in _ADDRESS_KEYS:
-        if key in table and not isinstance(table[key], str):
-            raise UsageError(f"{path}: {key} must be text, not {table[key]!r}; put it in quotes")
+    _check_table(table, path, "table")
     for key in _OBJECT_KEYS:
         if key in table and not isinstance(table[key], dict):
             raise UsageError(f"{path}: {key} must be an object, not {table[key]!r}")
+    return table
+
+
+def is_table_file(value: dict[str, Any]) -> bool:
+    """Whether a file is a table file, from which a table that takes a file a day is made."""
+    return not {"table", "schema"} & value.keys() and any(key in value for key in _TABLE_FILE_KEYS)
+
+
+def _check_table(table: dict[str, Any], path: str, name: str) -> dict[str, Any]:
+    """The table, whose name and address must be texts; `name` is the key that has its name in the file."""
+    if not isinstance(table.get("table"), str):
+        raise UsageError(f"{path}: {name} is missing; give the table's name")
+    for key in _ADDRESS_KEYS:
+        if key in table and not isinstance(table[key], str):
+            raise UsageError(f"{path}: {key} must be text, not {table[key]!r}; put it in quotes")
     return table
 
 

@@ -43,6 +43,8 @@ def test_every_block_of_a_page_does_what_it_shows(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("FIRN_URL", firn.base_url)
+    monkeypatch.setenv("FIRN_TENANT", tenant.replace("-", ""))
     monkeypatch.setattr(duckdb, "connect", _connect)
     Page(firn, tenant, requests_only=page == REQUESTS_ONLY).run((ROOT / page).read_text())
 

@@ -11,13 +11,23 @@ from typing import Any
 import pytest
 import yaml
 
-from docs.generate import generated_cli, generated_expressions, generated_readme, operation_pages, parts_of
+from docs import table_files
+from docs.generate import (
+    generated_cli,
+    generated_expressions,
+    generated_readme,
+    generated_table_files,
+    operation_pages,
+    parts_of,
+)
 from handlers import discover
 from service.api.docs_page import content_security_policy, error_classes, guides, page, request_rows, result_rows
 from service.api.docs_requests import pretty
 from service.cli.catalogue import COMMANDS
 from service.model.expressions.functions import FUNCTIONS
 from service.model.filters.conditions import OPERATORS
+from service.model.ingest.dataset import Dataset
+from service.model.ingest.table_file import TableFile
 from service.operations.groups import GROUPS
 from service.operations.operation import Example, Operation, Request
 from service.settings import NOT_SETTINGS, ROOT, load, variables
@@ -48,6 +58,16 @@ def test_the_commands_are_up_to_date() -> None:
     text = read("docs/reference/cli.md")
     assert generated_cli(text) == text, "run `python -m docs.generate`"
     assert set(re.findall(r"^### firn (.+)$", text, re.MULTILINE)) == {command.name for command in COMMANDS}
+
+
+def test_every_key_of_a_table_file_and_of_a_dataset_file_is_documented() -> None:
+    text = read("docs/reference/table-files.md")
+    assert generated_table_files(text) == text, "run `python -m docs.generate`"
+    assert parts_of(text) == list(table_files.parts())
+    for model in (TableFile, Dataset):
+        for path, info in table_files.keys(model):
+            assert f"| `{path}` |" in text
+            assert info.description, f"{path} has no meaning"
 
 
 def test_the_readme_has_the_latest_measurements_and_at_most_200_lines() -> None:

@@ -16,6 +16,7 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 # What a reader must be able to do by the documentation alone: the page, and what has to be on it.
 TASKS = {
     "load a CSV of 5 GB": ("how-to/load-files.md", "-T hits.csv"),
+    "take a file a day": ("how-to/daily-files.md", "```cron\n15 3 * * *"),
     "preview an upsert, then commit exactly that": ("how-to/upsert.md", '"plan_token": "'),
     "compact all tables every night by cron": ("how-to/nightly-compaction.md", "```cron\n30 2 * * *"),
     "compact all tables every night by EventBridge": ("how-to/nightly-compaction.md", '"source": "aws.events"'),

@@ -14,14 +14,18 @@ from service.cli.command import (
     Command,
     Request,
     Response,
+    UsageError,
     argument,
     flag,
     number,
     repeated,
 )
+from service.cli.commands.ingest import show_dates
+from service.cli.commands.tables import table_name
 from service.cli.connection.jobs import run_as_job
 from service.cli.connection.remote import LONG_PAUSES_S, Connection, Unreachable
 from service.cli.files import is_file, parse_filter, read_table, table_address
+from service.cli.table_files import shown_path
 from service.cli.terminal.format import format_number, format_size, plural
 from service.cli.terminal.printer import Printer
 from service.cli.values import full_name, named_table, split_list
@@ -43,6 +47,8 @@ def _compact(call: Invocation) -> int:
 
 
 def _complete(request: Request, args: Args) -> Request:
+    if "period" not in request and (given := {"allow_incomplete", "delete_source"} & request.keys()):
+        raise UsageError(f"--{min(given).replace('_', '-')} needs --period; say which month or week")
     return {"strategy": "sort", **request} if "sort_by" in request else request
 
 
@@ -197,7 +203,10 @@ def _describe(error: dict[str, Any]) -> str:
 def _show_compacted(response: Response, args: Args, printer: Printer) -> None:
     plan = response.get("plan")
     reason = (plan or response).get("reason")
-    if plan and plan["files_removed"]:
+    found = plan or response
+    if found.get("periods") or found.get("periods_skipped"):
+        _show_periods(found, args, printer)
+    elif plan and plan["files_removed"]:
         files = f"{plural(plan['files_removed'], 'file')} of {format_size(plan['bytes_removed'])}"
         after = f"the table would have {format_number(plan['files_after'])}"
         printer.line(f"{files} would become {format_number(plan['files_added'])}; {after}")
@@ -209,6 +218,26 @@ def _show_compacted(response: Response, args: Args, printer: Printer) -> None:
         printer.line(f"nothing to merge: {_as_option(reason)}")
     else:
         printer.line("nothing to merge")
+
+
+def _show_periods(response: Response, args: Args, printer: Printer) -> None:
+    for period in response.get("periods") or ():
+        files, rows = plural(period["files_before"], "file"), plural(period["records"], "row")
+        after = format_number(period["files_after"])
+        if args.dry_run:
+            printer.line(f"{files} ({rows}) of {period['period']} would become {after}")
+            continue
+        if period["files_before"] <= period["files_after"]:
+            printer.line(f"{period['period']} is compacted already: {files} ({rows})")
+        else:
+            printer.success(f"Compacted {files} ({rows})")
+        output = shown_path(period["output"]) if period.get("output") else f"{table_name(args)}, {period['period']}"
+        printer.line(f"  Output: {output}")
+        if deleted := period.get("source_files_deleted"):
+            printer.line(f"  Deleted {plural(deleted, 'source file')}")
+    for period in response.get("periods_skipped") or ():
+        missing = show_dates(period.get("missing_dates") or [])
+        printer.line(f"{period['period']} left out: {period['reason']}{missing and f': {missing}'}")
 
 
 _OPTIONS = (
@@ -229,6 +258,9 @@ _OPTIONS = (
     flag("--rewrite-manifests", "also merge the manifests, sorted by partition"),
     flag("--no-expire-snapshots", "keep old snapshots", "expire_snapshots", False),
     number("--snapshot-retention-hours", "expire snapshots older than this (default: the table's setting)"),
+    argument("--period", "PERIOD", "merge the days of a month or week, such as 2024-01 or 2024-W05; due: all due ones"),
+    flag("--allow-incomplete", "with --period: also if dates are missing"),
+    flag("--delete-source", "with --period: delete the exported daily files"),
 )
 """Every option of COMPACT."""
 _COMMAND = Command(

@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 from service.cli.call import Invocation
-from service.cli.command import Args, Command, Request, Response, argument, flag
+from service.cli.command import Args, Command, Request, Response, UsageError, argument, flag
 from service.cli.connection.jobs import wait_for_job
 from service.cli.connection.remote import Connection, new_key
 from service.cli.files import table_argument
@@ -20,6 +20,8 @@ def _load(call: Invocation) -> int:
     file = read_file(args.file, args.format)
     args.table = args.table or file.table
     described = table_argument(args)
+    if "config" in described:
+        raise UsageError(f"{args.table} is a table file; `firn table ingest` adds the file of a date to its table")
     address = {key: described[key] for key in ("tenant_id", "namespace", "table")}
     with call.connect(uploads=True) as connection, call.progress(f"load {full_name(address)}") as on_progress:
         if args.create:

@@ -4,8 +4,10 @@ import json
 from functools import partial
 from typing import Any
 
-from service.cli.call import Invocation
+from service.cli.call import Invocation, send_request
 from service.cli.command import (
+    FORMATS,
+    OK,
     WITHOUT_SPARK,
     Args,
     Command,
@@ -17,8 +19,8 @@ from service.cli.command import (
     number,
     repeated,
 )
-from service.cli.commands.tables import STATE
-from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text
+from service.cli.commands.tables import STATE, TABLE
+from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text, table_address
 from service.cli.terminal.format import format_data, plural
 from service.cli.terminal.printer import Printer, data_columns
 from service.cli.values import named_table, parse_assignments, single_tenant, split_list
@@ -49,12 +51,58 @@ def show_rows(response: Response, args: Args, printer: Printer) -> None:
     if response.get("plan"):
         printer.text(response["plan"])
         return
-    rows = response["data"]
+    rows = _show_data(response, printer)
+    printer.line(f"{plural(len(rows), 'row')}{_more(response, ' or --offset')}")
+
+
+def _show_data(response: Response, printer: Printer) -> list[dict[str, Any]]:
+    """Print the rows of a response as a table, and return them."""
+    rows: list[dict[str, Any]] = response["data"]
     names = list(dict.fromkeys(name for row in rows for name in row))
     if names:
         printer.table(data_columns(names, rows), [[format_data(row.get(name)) for name in names] for row in rows])
-    more = "; there are more, use --limit or --offset to see them" if response["metadata"]["has_more"] else ""
-    printer.line(f"{plural(len(rows), 'row')}{more}")
+    return rows
+
+
+def _more(response: Response, option: str = "") -> str:
+    return f"; there are more, use --limit{option} to see them" if response["metadata"]["has_more"] else ""
+
+
+def _table_query(call: Invocation) -> int:
+    """Read rows of a table by SQL, as text or as a Parquet file."""
+    if call.args.output != "parquet":
+        return send_request(call)
+    if call.stdout.isatty():
+        raise UsageError("a Parquet file is not for a terminal; redirect it: … -o parquet > rows.parquet")
+    with call.connect() as connection:
+        received = connection.fetch(call.request(), "application/vnd.apache.arrow.stream")
+    if isinstance(received, dict):
+        call.args.output = None
+        return call.show(received)
+    call.stdout.flush()
+    call.stdout.buffer.write(_to_parquet(received))
+    call.stdout.flush()
+    return OK
+
+
+def _to_parquet(stream: bytes) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    written = pa.BufferOutputStream()
+    pq.write_table(pa.ipc.open_stream(stream).read_all(), written, compression="zstd")
+    content: bytes = written.getvalue().to_pybytes()
+    return content
+
+
+def _complete_table_query(request: Request, args: Args) -> Request:
+    """The request without the table if it is SQL, which names its tables in the namespace of the table."""
+    return {name: value for name, value in request.items() if name != "table"} if "sql" in request else request
+
+
+def _show_returned(response: Response, args: Args, printer: Printer) -> None:
+    rows = _show_data(response, printer)
+    printer.success(f"{plural(len(rows), 'row')} returned{_more(response)}")
 
 
 def _call(call: Invocation) -> int:
@@ -116,6 +164,29 @@ COMMANDS = (
         operation="QUERY",
         complete=_complete_query,
         show=show_rows,
+    ),
+    Command(
+        "table query",
+        "Read rows of a table, or run a SELECT over the tables of its namespace.",
+        (
+            TABLE,
+            argument("sql", "SELECT", "one SELECT (default: all columns of the table)", nargs="?"),
+            number("--limit", "show at most this many rows (default: 100)", default=100),
+            argument(
+                "--output",
+                None,
+                "how to print the rows (default: table)",
+                None,
+                short="-o",
+                choices=(*FORMATS, "parquet"),
+            ),
+        ),
+        operation="QUERY",
+        address=table_address,
+        complete=_complete_table_query,
+        run=_table_query,
+        show=_show_returned,
+        details="-o parquet writes a Parquet file to stdout.",
     ),
     Command(
         "call",

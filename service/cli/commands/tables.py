@@ -7,6 +7,7 @@ from service.cli.call import Invocation
 from service.cli.command import Args, Argument, Command, Request, Response, UsageError, argument, flag, number, repeated
 from service.cli.connection.remote import Connection
 from service.cli.files import read_object, read_schema, read_text, table_address, table_argument
+from service.cli.table_files import config_fields, table_file
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name, merge, name_beside, parse_partition, single_tenant
@@ -28,6 +29,9 @@ BACKUP = (
         "create_backup",
     ),
     number("--backup-retention-hours", "keep the backup for this long (default: the table's setting)"),
+)
+DATASET_CONFIG = argument(
+    "--dataset-config", "FILE", "the dataset file (default: the one that the table file names)", None
 )
 STATE = "a snapshot id, a time, or the name of a tag or backup"
 DRY_RUN = flag("--dry-run", "only show what would be done")
@@ -71,6 +75,8 @@ def show_backup(response: Response, printer: Printer) -> None:
 def _create(call: Invocation) -> int:
     """Create the table. CREATE_TABLE takes no split points, so a second request sets them."""
     request = call.request()
+    if "config" in request:
+        request |= config_fields(call.args, call.url)
     points = request.pop("split_points", None)
     with call.connect(needs_spark=points is not None) as connection:
         response = connection.send(request)
@@ -82,7 +88,9 @@ def _create(call: Invocation) -> int:
 def _complete_table(request: Request, args: Args) -> Request:
     if args.properties:
         request["properties"] = merge(request.get("properties", {}), read_object(args.properties))
-    if "schema" not in request:
+    if "config" not in request and args.dataset_config:
+        raise UsageError(f"--dataset-config needs a table file, and {args.table} is none")
+    if not {"schema", "config"} & request.keys():
         raise UsageError(f"{args.table} has no schema; use --schema FILE, or a table's file that has one")
     return request
 
@@ -105,6 +113,11 @@ def _split(call: Invocation, connection: Connection, points: Any, created: Respo
 
 def _show_created(response: Response, args: Args, printer: Printer) -> None:
     name = table_name(args)
+    if response["table_created"] and (file := table_file(args)) is not None:
+        printer.success(f"Table created: {name.removeprefix('default.')}")
+        if file.get("storage"):
+            printer.line(f"  Base path: {file['storage']['base_path']}")
+        return
     printer.line(f"created {name}" if response["table_created"] else f"{name} already exists")
     if "split_points" in response:
         printer.line(f"it is split at {_split_points(response['split_points'])}")
@@ -140,31 +153,6 @@ _DETAILS_COLUMNS = (
     PageColumn("CHANGED", whole=True, value=lambda table: format_time(table.get("changed_at"))),
     PageColumn("ONLINE", value=lambda table: table["online"]),
 )
-_STATUS_COLUMNS = (
-    PageColumn("NAMESPACE", name=True, value=lambda table: table["namespace"]),
-    PageColumn("TABLE", name=True, value=lambda table: table["table"]),
-    PageColumn("FILES", right=True, value=lambda table: format_number(table["files"])),
-    PageColumn("SMALL", right=True, value=lambda table: format_number(table["small_files"])),
-    PageColumn("SIZE", right=True, value=lambda table: format_size(table["bytes"])),
-    PageColumn("COMPACTION", value=lambda table: _compaction(table)),
-)
-
-
-def _show_status(response: Response, args: Args, printer: Printer) -> None:
-    tables = sorted(response["recommendations"], key=lambda r: (r["namespace"], r["table"]))
-    printer.items(_STATUS_COLUMNS, tables)
-    files, small, recommended = (sum(t[key] for t in tables) for key in ("files", "small_files", "recommended"))
-    counts = f"{plural(len(tables), 'table')}, {plural(files, 'file')}, {format_number(small)} small"
-    size = format_size(sum(t["bytes"] for t in tables))
-    printer.line(f"{counts}, {size}; {recommended} to compact")
-
-
-def _compaction(table: dict[str, Any]) -> str:
-    if not table["online"]:
-        return "offline"
-    if table["mode"] == "off":
-        return "off"
-    return "recommended" if table["recommended"] else "not needed"
 
 
 def _show_description(response: Response, args: Args, printer: Printer) -> None:
@@ -275,10 +263,11 @@ def _set_online(word: str, summary: str) -> Command:
 COMMANDS = (
     table_command(
         "table create",
-        "Create a table from its file, or from a schema's file.",
+        "Create a table from a table file, from its file, or from a schema's file.",
         SCHEMA,
         argument("--properties", "FILE", "a .properties, YAML or JSON file with the table's properties", None),
         PARTITION_BY,
+        DATASET_CONFIG,
         flag("--if-not-exists", "do nothing if the table exists"),
         operation="CREATE_TABLE",
         address=table_argument,
@@ -297,14 +286,6 @@ COMMANDS = (
         complete=lambda request, args: {**request, "namespace": args.namespace or "default"},
         lists=("tables", "offline", "details", "dropped"),
         show=_show_list,
-    ),
-    Command(
-        "table status",
-        "Show the size and the small files of the tables of a namespace.",
-        scope_options("the tables"),
-        operation="RECOMMEND",
-        lists=("recommendations",),
-        show=_show_status,
     ),
     table_command(
         "table describe",

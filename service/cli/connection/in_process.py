@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from service.app import App
-from service.cli.command import Request, Response
+from service.cli.command import Request, Response, UsageError
 from service.cli.connection.remote import Chunks, Notify, Unreachable, encode
 from service.errors import FirnError
 from service.host import jars
@@ -58,6 +58,9 @@ class InProcess:
         except KeyboardInterrupt:
             call.cancel()
             raise
+
+    def fetch(self, request: Request, media_type: str) -> bytes | Response:
+        raise UsageError("only a service returns rows in this format; leave --no-background out")
 
     def upload(self, path: str, media_type: str, chunks: Chunks, key: str) -> Response:
         raise NotImplementedError("files are sent only to a service")

@@ -17,16 +17,16 @@ class WaitInterrupted(KeyboardInterrupt):
     exit_code = INTERRUPTED
 
 
-def run_as_job(connection: Connection, request: Request, on_progress: OnProgress) -> Response:
-    """Run a request as a job, and return its response when it has ended."""
+def run_as_job(connection: Connection, request: Request, on_progress: OnProgress, *, cancels: bool = False) -> Response:
+    """Run a request as a job, and return its response when it has ended. With `cancels`, Ctrl-C cancels the job."""
     # With a key, a request whose response was lost is sent again and starts no second job.
     started = connection.send({**request, "async": True, "idempotency_key": new_key()})
     if not started["success"] or "job_id" not in started:  # it was done at once
         return started
-    return wait_for_job(connection, started["job_id"], on_progress)
+    return wait_for_job(connection, started["job_id"], on_progress, cancels=cancels)
 
 
-def wait_for_job(connection: Connection, job_id: str, on_progress: OnProgress) -> Response:
+def wait_for_job(connection: Connection, job_id: str, on_progress: OnProgress, *, cancels: bool = False) -> Response:
     """Return the response of a job when it has ended; raises `WaitInterrupted` on Ctrl-C."""
 
     def look() -> Response | None:
@@ -44,6 +44,9 @@ def wait_for_job(connection: Connection, job_id: str, on_progress: OnProgress) -
     try:
         return poll(look, f"job {job_id}")
     except KeyboardInterrupt as e:
+        if cancels:
+            connection.cancel(job_id)
+            raise WaitInterrupted(f"cancelled job {job_id}") from e
         advice = f"`firn job cancel {job_id}` cancels it"
         raise WaitInterrupted(f"job {job_id} continues if a service runs; {advice}") from e
 

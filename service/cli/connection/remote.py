@@ -41,6 +41,9 @@ class Connection(Protocol):
         Requests with the same idempotency key, in the request or as `key`, have one effect however often they are sent.
         """
 
+    def fetch(self, request: Request, media_type: str) -> bytes | Response:
+        """Send a request and return the body of the response in this media type; if it is an error, the response."""
+
     def upload(self, path: str, media_type: str, chunks: Chunks, key: str) -> Response:
         """Send a body of any size to a path, in pieces. With the same key it has one effect."""
 
@@ -78,6 +81,14 @@ class Remote:
             headers["Idempotency-Key"] = key
         return self._retry("POST", "/database", body or encode(request), headers)
 
+    def fetch(self, request: Request, media_type: str) -> bytes | Response:
+        headers = {"Content-Type": "application/json", "Accept": media_type}
+        try:
+            received = (self.transport or self._send_to_url)("POST", "/database", encode(request), headers)
+        except OSError as e:
+            raise self._unreachable(e) from e
+        return self._response(received) if received.startswith(b"{") else received
+
     def upload(self, path: str, media_type: str, chunks: Chunks, key: str) -> Response:
         return self._retry("POST", path, chunks, {"Content-Type": media_type, "Idempotency-Key": key})
 
@@ -111,9 +122,17 @@ class Remote:
     def _once(self, method: str, path: str, body: bytes | Chunks | None, headers: dict[str, str]) -> Response:
         try:
             sent = body() if callable(body) else body
-            response: Any = json.loads((self.transport or self._send_to_url)(method, path, sent, headers))
+            received = (self.transport or self._send_to_url)(method, path, sent, headers)
         except OSError as e:
-            raise Unreachable(f"no service responds at {self.url}: {getattr(e, 'reason', None) or e}") from e
+            raise self._unreachable(e) from e
+        return self._response(received)
+
+    def _unreachable(self, error: OSError) -> Unreachable:
+        return Unreachable(f"no service responds at {self.url}: {getattr(error, 'reason', None) or error}")
+
+    def _response(self, received: bytes) -> Response:
+        try:
+            response: Any = json.loads(received)
         except (ValueError, RecursionError) as e:
             raise Unreachable(f"the server at {self.url} is not Firn: its response is not JSON") from e
         if not _is_response(response):

@@ -5,7 +5,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from service.cli.command import Request, Response, UsageError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from service.host.presence import RunningService
     from service.settings import Settings
 
+R = TypeVar("R", bound=bytes | Response)
 _HOME_TIMEOUT_S = 120
 _ATTEMPTS = 3
 _PAUSE_S = 0.2
@@ -101,6 +102,9 @@ class HomeConnection:
         key = key or key_for(request)  # one key for all attempts
         return self._retry(lambda connection: connection.send(request, key, body))
 
+    def fetch(self, request: Request, media_type: str) -> bytes | Response:
+        return self._retry(lambda connection: connection.fetch(request, media_type))
+
     def upload(self, path: str, media_type: str, chunks: Chunks, key: str) -> Response:
         return self._retry(lambda connection: connection.upload(path, media_type, chunks, key))
 
@@ -113,7 +117,7 @@ class HomeConnection:
     def close(self) -> None:
         self._connection.close()
 
-    def _retry(self, call: Callable[[Connection], Response]) -> Response:
+    def _retry(self, call: Callable[[Connection], R]) -> R:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 response = call(self._connection)
@@ -122,11 +126,18 @@ class HomeConnection:
                     raise
                 time.sleep(_PAUSE_S)  # a killed process needs a moment to disappear
             else:
-                if attempt == _ATTEMPTS or response["success"] or response["error"].get("code") != "SHUTTING_DOWN":
+                if attempt == _ATTEMPTS or not _is_ending(response):
                     return response
             self._connection.close()
             self._connection = self._find()
         raise AssertionError("unreachable")
+
+
+def _is_ending(response: bytes | Response) -> bool:
+    """Whether a service refused a request because it stops."""
+    if isinstance(response, bytes) or response["success"]:
+        return False
+    return bool(response["error"].get("code") == "SHUTTING_DOWN")
 
 
 def _connect_to_home(

@@ -17,6 +17,8 @@ _LISTS = (
     "recommendations",
     "partitions",
     "files",
+    "days",
+    "periods",
 )
 """The fields that hold the items of a list; others hold only part of what a response says."""
 

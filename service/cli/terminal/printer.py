@@ -74,6 +74,10 @@ class Printer:
         text = escape(text)
         self.lines += [text] if self.width is None else wrap(text, self.width, indent)
 
+    def success(self, text: str) -> None:
+        """Add a line that reports success."""
+        self.line(f"✓ {text}" if self._can_print("✓", "utf-8") else text)
+
     def text(self, text: str) -> None:
         """Add lines as they are, however long."""
         self.lines += map(escape, text.splitlines())
@@ -123,11 +127,15 @@ class Printer:
 
     @property
     def _dots(self) -> str:
+        return "…" if self._can_print("…", "ascii") else "~"
+
+    def _can_print(self, text: str, default: str) -> bool:
+        """Whether the output's encoding, by default this one, has all characters of a text."""
         try:
-            "…".encode(self.out.encoding or "ascii")
+            text.encode(self.out.encoding or default)
         except (UnicodeEncodeError, LookupError):
-            return "~"
-        return "…"
+            return False
+        return True
 
     def _fit(self, columns: Sequence[PageColumn], widths: list[int]) -> list[int]:
         """The widths of the columns that fit: leave out the last ones until the others fit, then shrink the widest."""

@@ -57,6 +57,7 @@ def progress_line(out: TextIO, what: str, clock: Callable[[], float] = time.mono
 def describe(figures: Figures) -> str:
     """What a job has done, how fast, and how long the rest takes: what is known of it."""
     parts = [
+        _amount(figures, "days", "days"),
         _amount(figures, "records", "rows"),
         _amount(figures, "files", "files"),
         None if figures.get("files_total") else _bytes(figures),
@@ -93,7 +94,7 @@ class Pace:
 
 def _share(figures: Figures) -> tuple[float, float | None]:
     """How much of how much is done, in the unit whose total is known; it is None if none is."""
-    for unit in ("records", "bytes", "files"):
+    for unit in ("days", "records", "bytes", "files"):
         if figures.get(f"{unit}_total"):
             return figures.get(f"{unit}_done") or 0, figures[f"{unit}_total"]
     return 0, None

@@ -321,7 +321,7 @@ def test_ctrl_c_at_a_question_leaves_a_clean_line_behind() -> None:
     [
         (["tabel", "list"], "firn: error: argument COMMAND: 'tabel' is not known; did you mean table?"),
         (["table", "lst"], "firn table: error: argument COMMAND: 'lst' is not known; did you mean list?"),
-        (["table", "xyzzy"], "choose from create, list, status"),
+        (["table", "xyzzy"], "choose from query, create, list"),
         (
             ["table", "list", "--tenat=x"],
             "firn table list: error: unrecognized arguments: --tenat=x; did you mean --tenant?",
@@ -480,7 +480,7 @@ class TestCompletion:
         ("words", "offered"),
         [
             (["ta"], ["table"]),
-            (["table", "re"], ["reinitialise", "rename", "repartition", "restore"]),
+            (["table", "re"], ["reinitialise", "rename", "repartition", "replay", "restore"]),
             (["table", "create", "--sch"], ["--schema"]),
             (["table", "create", "--schema", ""], [":files"]),
             (["table", "create", ""], [":files"]),

@@ -209,6 +209,9 @@ OPTIONS = {
     "--rewrite-manifests": ("rewrite_manifests", True),
     "--no-expire-snapshots": ("expire_snapshots", False),
     "--snapshot-retention-hours=7": ("snapshot_retention_hours", 7),
+    "--period=2024-01": ("period", "2024-01"),
+    "--allow-incomplete": ("allow_incomplete", True),
+    "--delete-source": ("delete_source", True),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.cli.connection.remote import Remote
+from service.cli.connection.remote import Remote, Unreachable
 from tests.cli import call
 
 DONE = b'{"success":true}'
@@ -164,3 +164,24 @@ def test_what_is_no_address_is_refused_without_its_login(url: str) -> None:
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "is not the address of a service; write it as http://localhost:8080" in done.err
     assert not any(word in done.err for word in ("ann", "secret"))
+
+
+def test_rows_are_fetched_in_the_media_type_that_is_asked_for_and_errors_are_read() -> None:
+    seen: list[str] = []
+
+    def answering(body: bytes) -> Remote:
+        def transport(method: str, path: str, sent: Any, headers: dict[str, str]) -> bytes:
+            seen.append(headers["Accept"])
+            return body
+
+        return Remote("http://firn", transport=transport)
+
+    assert answering(b"\xff\xff rows").fetch(WRITE, "a/b") == b"\xff\xff rows"
+    error = {"success": False, "error": {"code": "X", "message": "no luck"}}
+    assert answering(json.dumps(error).encode()).fetch(WRITE, "a/b") == error
+    assert seen == ["a/b", "a/b"]
+
+
+def test_rows_that_cannot_be_fetched_name_the_address() -> None:
+    with pytest.raises(Unreachable, match="no service responds at http://firn: it broke"):
+        remote(Line(breaks=1)).fetch(WRITE, "a/b")
