@@ -178,7 +178,7 @@ def test_an_expression_that_fails_for_a_row_rejects_the_row(firn: Firn, tenant: 
     ]
     table = IngestedTable(firn, tenant, tmp_path, dataset={"columns": columns})
     content = "a,b\n6,3\n1,0\n2147483647,1\n,1\n"
-    plan = table.ingest("2024-01-01", content, dry_run=True)
+    plan = table.ingest("2024-01-01", content, dry_run=True)["plan"]
     done = table.ingest("2024-01-01", content)
     assert done["rejects"] == plan["rejects"]
     assert done["rejects"] == {"q: cannot be computed": 1, "s: cannot be computed": 1, "s: no value": 1}
@@ -278,14 +278,14 @@ def test_values_that_do_not_convert_become_null_if_that_is_the_rule(firn: Firn, 
 def test_a_dry_run_says_what_an_ingest_would_do_and_its_token_holds_it_to_that(sales: IngestedTable) -> None:
     sales.ingest("2024-01-01", HEADER + row(1))
     content = HEADER + row(2) + row("x")
-    plan = sales.ingest("2024-01-01", content, dry_run=True)
+    plan = sales.ingest("2024-01-01", content, dry_run=True)["plan"]
     assert (plan["records_ingested"], plan["records_rejected"], plan["records_replaced"]) == (1, 1, 1)
     assert plan["rejects"] == {"id: not a BIGINT": 1}
     assert sales.ids() == [1]
     sales.ingest("2024-01-01", HEADER + row(1) + row(3))
     stale = {"plan_token": plan["plan_token"]}
     sales.refuse("PLAN_STALE", "2024-01-01", content, **stale)
-    plan = sales.ingest("2024-01-01", content, dry_run=True)
+    plan = sales.ingest("2024-01-01", content, dry_run=True)["plan"]
     assert sales.ingest("2024-01-01", content, plan_token=plan["plan_token"])["records_ingested"] == 1
     assert sales.ids() == [2]
 

@@ -56,7 +56,7 @@ class IngestedTable(ServedTable):
 
     def state(self) -> Any:
         description = self.description
-        return {k: description[k] for k in ("schema", "row_count", "file_count", "current_snapshot_id")}
+        return {k: description.get(k) for k in ("schema", "row_count", "file_count", "current_snapshot_id")}
 
     def dated(self) -> list[dict[str, Any]]:
         """The rows with the internal columns."""
