@@ -11,6 +11,7 @@ from service.catalog.tables import Catalog, Table
 from service.commits.small_files import SmallFileChecks
 from service.errors import InvalidRequest
 from service.ingest.periods.choice import DUE, PeriodChoice
+from service.ingest.periods.files import FilesBefore
 from service.ingest.periods.merges import MergedPeriod, PeriodMerges
 from service.jobs.background import Background
 from service.maintenance.compact.compaction import Compactions
@@ -279,12 +280,12 @@ class _Periods:
         deletes = self.merges.deletes_source(self.table, self.request.delete_source)
         if deletes and self.request.expire_snapshots and self.request.snapshot_retention_hours is None:
             options = replace(options, snapshot_retention_hours=0)
-        before = catalog.load(self.table.name)
-        had = self.merges.before(before, chosen.periods, delete_source=deletes)
+        table = catalog.load(self.table.name)
+        before = FilesBefore.of(table, with_old_snapshots=deletes)
         if chosen.periods:
             outcome = compactions.compact(self.table, replace(options, periods=chosen.periods, force=True), call)
         else:
-            outcome = compactions.nothing(before, dry_run=options.dry_run)
+            outcome = compactions.nothing(table, dry_run=options.dry_run)
         why = [f"{one.period} was skipped, because it is {one.reason}" for one in chosen.skipped]
         if not chosen.periods:
             why = why or [chosen.reason or ""]
@@ -308,7 +309,7 @@ class _Periods:
             plan = result.plan.model_copy(update={**shown, "reason": None if outcome.plan else shown["reason"]})
             return result.model_copy(update={"plan": plan.model_copy(update={"periods": planned})})
         after = catalog.load(self.table.name)
-        merged, warnings = self.merges.finish(had, after, delete_source=deletes)
+        merged, warnings = self.merges.finish(before, after, chosen.periods, delete_source=deletes)
         shown |= {"periods": self._shown(merged), "warnings": [*(result.warnings or ()), *warnings] or None}
         return result.model_copy(update=shown)
 

@@ -40,7 +40,7 @@ def ingest_parts(
     spool = settings.home / "spool"
     quarantines, history = Quarantines(settings.iceberg, catalog, commits), IngestHistory(IngestionRecords(ledger))
     roots = Roots(settings.ingest.allowed_roots)
-    exports = Exports(settings.iceberg, catalog, holds, history, ExportRecords(ledger), roots)
+    exports = Exports(catalog, holds, history, ExportRecords(ledger), roots)
     ingests = Ingests(IngestParts(engine, catalog, commits, jobs, history, quarantines, exports, spool))
     uploads = Uploads(spool, settings.limits.bulk_mb)
     merges, triggers = PeriodMerges(history, exports), Triggers(schedules)

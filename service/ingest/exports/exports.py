@@ -23,13 +23,10 @@ from service.model.ingest.patterns import fill
 from service.model.ingest.periods import days_of, period_of
 from service.model.ingest.reserved import DATE_FIELD, PERIOD_FIELD, table_file_of
 from service.model.ingest.table_file import TableFile
-from service.model.properties import target_file_size_mb
 from service.model.times import now_ms
-from service.settings import IcebergSettings
 
 log = logging.getLogger("firn.ingest")
 _BASE_PATH = "config.storage.base_path"
-_MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,6 @@ def period_target(config: TableFile, period: str) -> ExportTarget:
 class Exports:
     """Writes exported files from the newest state of a table, one after the other, and knows which are up to date."""
 
-    settings: IcebergSettings
     catalog: Catalog
     holds: SnapshotHolds
     history: IngestHistory
@@ -121,6 +117,7 @@ class Exports:
             return PeriodExport(), []
         try:
             with self._writing(table, config) as work:
+                work.expect(period_target(config, period))
                 written = work.bring_up_to_date(period_target(config, period))
                 return PeriodExport(written, work.delete_days(period) if delete_days else 0), []
         except Exception as e:
@@ -138,7 +135,7 @@ class Exports:
         progress = call.progress(ExportProgress)
         written: list[ExportedFile] = []
         with self._writing(table, config) as work:
-            targets = work.selected(selection, self._target_bytes(work.table))
+            targets = work.selected(selection)
             stale = [one for one in targets if not work.is_current(one)]
             progress.phase, progress.files_total = "writing", len(stale)
             for target in stale:
@@ -147,9 +144,6 @@ class Exports:
                 progress.files_done += 1
         progress.phase = "done"
         return ExportOutcome(tuple(written), len(targets) - len(stale))
-
-    def _target_bytes(self, table: Table) -> int:
-        return target_file_size_mb(table.properties, self.settings) * _MIB
 
     @contextmanager
     def _writing(self, table: Table, config: TableFile) -> Iterator["_Export"]:
@@ -194,7 +188,7 @@ class _Export:
             found[target.path] = target
         return list(found.values())
 
-    def selected(self, selection: ExportSelection, target_bytes: int) -> list[ExportTarget]:
+    def selected(self, selection: ExportSelection) -> list[ExportTarget]:
         ingested = self.state.days
         if selection.period is not None:
             target = period_target(self.config, selection.period)
@@ -207,10 +201,9 @@ class _Export:
                 raise InvalidRequest.at("date", f"nothing was ingested for {first}; send another one")
             return self.targets_of_days([day for day in ingested if first <= day <= last])
         targets = {one.path: one for one in self.targets_of_days(ingested)}
-        for period, files in files_by_period(self.table).items():
+        for period in files_by_period(self.table):
             target = period_target(self.config, period)
-            days = sum(day in self.state.runs for day in map(str, target.days))
-            if target.path in self.existing or files.is_merged(days, target_bytes):
+            if target.path in self.existing or self._place(target) in self.known:
                 targets[target.path] = target
         return list(targets.values())
 
@@ -226,6 +219,11 @@ class _Export:
     def bring_up_to_date(self, target: ExportTarget) -> ExportedFile | None:
         """The file, if it had to be written."""
         return None if self.is_current(target) else self.write(target)
+
+    def expect(self, target: ExportTarget) -> None:
+        """Record that a file should exist, so that EXPORT writes it if it cannot be written now."""
+        if self._place(target) not in self.known:
+            self.records.put(self.table.uuid, ExportRecord(self._place(target), "", 0, 0, 0, now_ms()))
 
     def planned(self, target: ExportTarget) -> ExportedFile:
         return ExportedFile(self._place(target), 0, 0)

@@ -1,7 +1,7 @@
 """The data files of an ingestion table, by period: from metadata alone."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from service.catalog.files.data_files import DataFile, list_files
@@ -47,28 +47,25 @@ def files_by_period(table: Table, snapshot_id: int | None = None) -> Mapping[str
 
 @dataclass(frozen=True)
 class FilesBefore:
-    """The data files that a period had before a merge. They are read before it: it may expire the snapshots."""
+    """The files of each period before a merge. They are read before it, as old snapshots may expire with it."""
 
-    current: PeriodFiles
-    earlier: frozenset[str] = frozenset()
-    """The paths of those that only older snapshots had."""
+    current: Mapping[str, PeriodFiles]
+    ever: Mapping[str, frozenset[str]]
+    """The paths of those of all snapshots."""
 
-    def deleted(self, after: Table, now: PeriodFiles) -> int:
-        """How many of the files that a merge of the period replaced are in no snapshot any more. If the period was
-        merged earlier, those of all its snapshots count."""
-        gone = set(self.current.paths)
-        if self.current.paths == now.paths:
-            gone |= self.earlier
+    @classmethod
+    def of(cls, table: Table, *, with_old_snapshots: bool) -> "FilesBefore":
+        ever: dict[str, set[str]] = defaultdict(set)
+        for snapshot in table.snapshots() if with_old_snapshots else ():
+            for period, files in files_by_period(table, snapshot.snapshot_id).items():
+                ever[period].update(files.paths)
+        return cls(files_by_period(table), {period: frozenset(paths) for period, paths in ever.items()})
+
+    def deleted(self, after: Table, period: str) -> int:
+        """How many of the files that a merge of a period replaced are in no snapshot any more. If the period was merged
+        earlier, those of all its snapshots count."""
+        then, now = (found.get(period, PeriodFiles()) for found in (self.current, files_by_period(after)))
+        gone = set(then.paths if then.paths != now.paths else self.ever.get(period, ()))
         for snapshot in after.snapshots():
             gone -= {file.path for file in list_files(after, snapshot.snapshot_id).data}
         return len(gone)
-
-
-def files_before(table: Table, periods: Sequence[str], *, all_snapshots: bool) -> Mapping[str, FilesBefore]:
-    """The files of some periods before they are merged."""
-    current = files_by_period(table)
-    earlier: dict[str, set[str]] = defaultdict(set)
-    for snapshot in table.snapshots() if all_snapshots else ():
-        for period, files in files_by_period(table, snapshot.snapshot_id).items():
-            earlier[period] |= set(files.paths)
-    return {period: FilesBefore(current.get(period, PeriodFiles()), frozenset(earlier[period])) for period in periods}

@@ -9,7 +9,7 @@ from service.errors import InvalidRequest
 from service.ingest.exports.exports import Exports
 from service.ingest.history import IngestHistory
 from service.ingest.periods.choice import PeriodChoice, choose_periods
-from service.ingest.periods.files import FilesBefore, PeriodFiles, files_before, files_by_period
+from service.ingest.periods.files import FilesBefore, PeriodFiles, files_by_period
 from service.model.ingest.reserved import table_file_of
 from service.model.ingest.table_file import TableFile
 from service.model.times import check_zone
@@ -57,38 +57,32 @@ class PeriodMerges:
         config = ingestion_config(table, "delete_source")
         return config.compaction.strategy.delete_source if wanted is None else wanted
 
-    def before(self, table: Table, periods: tuple[str, ...], *, delete_source: bool) -> Mapping[str, FilesBefore]:
-        """What `finish` needs to know of the table before the merge."""
-        counts_deleted = delete_source and not ingestion_config(table, "period").export
-        return files_before(table, periods, all_snapshots=counts_deleted)
-
-    def planned(self, table: Table, periods: Sequence[str], fewer: Mapping[str, int]) -> list[MergedPeriod]:
+    def planned(self, before: FilesBefore, periods: Sequence[str], fewer: Mapping[str, int]) -> list[MergedPeriod]:
         """What a dry run shows, given how many files fewer each period would have."""
-        found = files_by_period(table)
         return [
             MergedPeriod(period, has.records, has.count, has.count - fewer.get(period, 0))
             for period in periods
-            for has in [found.get(period, PeriodFiles())]
+            for has in [before.current.get(period, PeriodFiles())]
         ]
 
     def finish(
-        self, before: Mapping[str, FilesBefore], after: Table, *, delete_source: bool
+        self, before: FilesBefore, after: Table, periods: tuple[str, ...], *, delete_source: bool
     ) -> tuple[list[MergedPeriod], list[str]]:
         """Export the files of merged periods, and count. `after` is the table after old snapshots were expired.
 
         Returns the periods, and warnings about files that could not be exported.
         """
         config = ingestion_config(after, "period")
-        new = files_by_period(after)
+        old, new = before.current, files_by_period(after)
         merged, warnings = [], []
-        for period, had in before.items():
-            has = new.get(period, PeriodFiles())
+        for period in periods:
+            had, has = old.get(period, PeriodFiles()), new.get(period, PeriodFiles())
             exported, failed = self.exports.after_compaction(after, period, delete_days=delete_source)
             deleted = exported.days_deleted
             if delete_source and not config.export:
-                deleted = had.deleted(after, has)
+                deleted = before.deleted(after, period)
             output = None if exported.written is None else exported.written.path
-            merged.append(MergedPeriod(period, has.records, had.current.count, has.count, output, deleted))
+            merged.append(MergedPeriod(period, has.records, had.count, has.count, output, deleted))
             warnings += failed
         return merged, warnings
 

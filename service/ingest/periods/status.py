@@ -1,6 +1,6 @@
 """The state of an ingestion table: what was ingested, what is missing, what is merged; from metadata and the ledger."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
@@ -67,7 +67,9 @@ class IngestionStatuses:
         config = ingestion_config(table, "table")
         self.history.complete(table)
         records = self.history.records.of_table(table.uuid)
-        days = sorted(date.fromisoformat(day) for day in self.history.current(table))
+        current = {date.fromisoformat(day): done for day, done in self.history.current(table).items()}
+        days = sorted(current)
+        with_rows = {day for day, done in current.items() if any(one.records_ingested for one in done)}
         today = self.now().astimezone(check_zone(config.compaction.trigger.timezone or "UTC", "timezone")).date()
         by_period: dict[str, list[date]] = {}
         for day in days:
@@ -77,21 +79,26 @@ class IngestionStatuses:
             sum(one.state == "done" for one in records),
             days,
             gaps(days),
-            self._periods(table, by_period, {period for one in compacted for period in one}, today),
+            self._periods(table, by_period, with_rows, {period for one in compacted for period in one}, today),
             len(compacted),
             tuple(one for one in reversed(records) if one.state == "refused")[:_ERRORS],
             self._ledger,
         )
 
     def _periods(
-        self, table: Table, days: Mapping[str, Sequence[date]], compacted: set[str], today: date
+        self,
+        table: Table,
+        days: Mapping[str, Sequence[date]],
+        with_rows: Collection[date],
+        compacted: set[str],
+        today: date,
     ) -> tuple[PeriodStatus, ...]:
         files, target = files_by_period(table), target_file_size_mb(table.properties, self.settings) * _MIB
         found = []
         for period in sorted({*days, *files}):
             had, has = days.get(period, ()), files.get(period, PeriodFiles())
             # A period of one file is merged if its days were, or if a compaction has found nothing to merge.
-            most = len(days_of(period)) + 1 if period in compacted else len(had)
+            most = len(days_of(period)) + 1 if period in compacted else sum(day in with_rows for day in had)
             missing = tuple(day for day in missing_days(period, had) if day < today)
             found.append(PeriodStatus(period, len(had), missing, has, has.is_merged(most, target)))
         return tuple(found)

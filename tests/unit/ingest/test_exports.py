@@ -23,7 +23,6 @@ from service.model.call import Call
 from service.model.ingest.dataset import Dataset
 from service.model.ingest.reserved import INGEST_PROPERTY
 from service.model.ingest.table_file import TableFile
-from service.settings import IcebergSettings
 from tests.fakes import MuteLedger
 from tests.unit.iceberg_tables import ORDERS, open_catalog
 
@@ -48,9 +47,7 @@ class Exporting:
         """Begin with a ledger that may be empty."""
         records = MuteLedger(f"sqlite:///{self.home / ledger}")
         history = IngestHistory(IngestionRecords(records))
-        self.exports = Exports(
-            IcebergSettings(), self.catalog, SnapshotHolds(), history, ExportRecords(records), roots or Roots()
-        )
+        self.exports = Exports(self.catalog, SnapshotHolds(), history, ExportRecords(records), roots or Roots())
 
     def ingest(self, day: date, *ids: int, **summary: str) -> None:
         """Add the rows of a file of a date."""

@@ -53,6 +53,14 @@ class PyIcebergMerges(FakeSpark):
         found = [FileGroup(p, f[0], len(f), 1000 * len(f), 1, False, f) for p, f in groups.items() if len(f) > 1]
         return PlannedGroups(None, snapshot_id, tuple(found))
 
+    def remove(self, table: str, location: str, snapshots: list[int], refs: list[str]) -> None:
+        """Expire snapshots, and delete the lists of their manifests as the service does."""
+        before = {s.manifest_list for s in self.catalog.load(ORDERS).iceberg.metadata.snapshots}
+        super().remove(table, location, snapshots, refs)
+        iceberg = self.catalog.load(ORDERS).iceberg
+        for gone in before - {s.manifest_list for s in iceberg.metadata.snapshots}:
+            iceberg.io.delete(gone)
+
     def _swap(self, done: list[RewrittenGroup], batch: str, gate: Any) -> None:
         gate()
         for one in done:
@@ -86,7 +94,7 @@ class Sales(Composed):
         for number in days:
             day, self.runs = FIRST + timedelta(number), self.runs + 1
             period = period_of(day, self.config.granularity)
-            run = IngestionRecord(f"run{self.runs}", str(day), "f.csv", "h", "d", "restate", ended_ms=self.runs)
+            run = IngestionRecord(f"run{self.runs}", str(day), "f.csv", "h", "d", "restate", 1, 1, ended_ms=self.runs)
             row = {"id": number, "_firn_period": period, "_firn_date": day, "_firn_file": "f.csv"}
             summary = {INGEST_PROPERTY: json.dumps(as_summary([run]))}
             self.table.iceberg.append(pa.Table.from_pylist([row], SCHEMA), snapshot_properties=summary)
