@@ -177,7 +177,7 @@ def _shown(value: Any) -> str:
 
 
 def _show_applied(response: Response, args: Args, printer: Printer) -> None:
-    changes = (response.get("plan") or {}).get("changes") or []
+    changes = figures(response).get("changes") or []
     if not changes:
         printer.line(f"{table_name(args)} is as {args.table} says; nothing to change")
         return

@@ -399,7 +399,7 @@ LINES = (
 
 
 def applying() -> Answering:
-    return Answering(APPLY_TABLE_DRY={**PLAN, "applied": False}, APPLY_TABLE={**PLAN, "applied": True})
+    return Answering(APPLY_TABLE_DRY={**PLAN, "dry_run": True}, APPLY_TABLE={**PLAN["plan"], "applied": True})
 
 
 def test_apply_shows_the_difference_and_asks() -> None:
@@ -424,7 +424,7 @@ def test_a_dry_run_of_apply_only_shows_the_difference() -> None:
 
 
 def test_apply_without_a_difference_does_not_ask() -> None:
-    service = Answering(APPLY_TABLE_DRY={"plan": {"changes": []}, "applied": False})
+    service = Answering(APPLY_TABLE_DRY={"plan": {"changes": []}, "dry_run": True})
     done = firn(["table", "apply", "sales_table.yaml"], service)
     assert done == Called(0, "default.sales is as sales_table.yaml says; nothing to change\n", "")
 
