@@ -32,6 +32,8 @@ class _Found:
     batch: str | None = None
     elsewhere: bool = False
     """Whether another instance works on a request with this key."""
+    is_done: bool = False
+    """Whether that batch had its effect."""
 
 
 class IdempotencyKeys:
@@ -97,12 +99,15 @@ class IdempotencyKeys:
             else:
                 call.key, call.earlier = key, found.batch
                 response = await work()
-                if not await self._is_elsewhere(key, response):
+                if not await self._is_elsewhere(key, response, call.earlier):
                     return response
                 found = await self._when_free(key, until)
 
-    async def _is_elsewhere(self, key: IdempotencyKey, response: Response) -> bool:
-        """Whether another instance has the key. It may even have caused a refusal, such as that the table exists."""
+    async def _is_elsewhere(self, key: IdempotencyKey, response: Response, earlier: str | None) -> bool:
+        """Whether another instance has the key. It may even have caused a refusal, such as that the table exists.
+
+        `earlier` is the batch that the response knew of.
+        """
         if response.code == KeyBusy.code:
             return True
         if response.status < 300 or not self._ledger.owners.shared:
@@ -111,7 +116,7 @@ class IdempotencyKeys:
             found = await self._find(key)
         except FirnError:
             return False
-        return found.elsewhere or found.answer is not None
+        return found.elsewhere or found.answer is not None or (found.is_done and found.batch != earlier)
 
     async def _when_free(self, key: IdempotencyKey, until: float) -> _Found:
         """What the ledger says of a key once no other instance works on it; KeyBusy if that takes too long."""
@@ -149,7 +154,8 @@ class IdempotencyKeys:
             _check(key, found.fingerprint)
         owner, owners = found.owner, self._ledger.owners
         in_progress = found.answer is None and found.state in UNFINISHED and owner not in (None, owners.me)
-        return _Found(found.answer, found.batch, in_progress and not owners.gone(owner or ""))
+        elsewhere = in_progress and not owners.gone(owner or "")
+        return _Found(found.answer, found.batch, elsewhere, found.state == "done")
 
     async def _aside(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask the ledger on another thread if it is on another machine; SQLite answers sooner than a thread does."""
