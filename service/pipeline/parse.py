@@ -18,9 +18,9 @@ from service.queries.streaming.streams import Stream
 _OTHER_WORDS = {
     "QUERY": (
         *("SELECT", "READ", "GET", "FIND", "SCAN", "SEARCH", "FETCH", "EXPLAIN", "COUNT", "VIEW", "SAMPLE", "HEAD"),
-        *("LOOKUP", "SQL", "WITH", "EXPORT", "TIME_TRAVEL", "DISTINCT", "AGGREGATE"),
+        *("LOOKUP", "SQL", "WITH", "TIME_TRAVEL", "DISTINCT", "AGGREGATE"),
     ),
-    "WRITE": ("INSERT", "APPEND", "ADD", "PUT", "POST", "LOAD", "COPY", "IMPORT", "INGEST", "SAVE", "OVERWRITE"),
+    "WRITE": ("INSERT", "APPEND", "ADD", "PUT", "POST", "LOAD", "COPY", "IMPORT", "SAVE", "OVERWRITE"),
     "UPSERT": ("MERGE",),
     "UPDATE": ("PATCH", "MODIFY", "EDIT"),
     "DELETE": ("REMOVE", "TRUNCATE"),
@@ -100,9 +100,7 @@ class RequestParser:
         ):
             return meant, f"use {meant}"
         verbs = {word, word.removesuffix("_INTO").removesuffix("_FROM")}
-        if meant := next(
-            (o for o, others in _OTHER_WORDS.items() if verbs & {o, *others} and o in self.operations), ""
-        ):
+        if meant := next((o for o in self.operations if verbs & {o, *_OTHER_WORDS.get(o, ())}), ""):
             form = _STATEMENT_FORM if len(words) > 1 and meant == "QUERY" else _FORMS.get(meant)
             return meant, f"use {meant}" + (f", such as {form}" if form else "")
         reading = [n for n, operation in self.operations.items() if not issubclass(operation.request, KeyedRequest)]

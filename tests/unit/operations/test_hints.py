@@ -8,7 +8,7 @@ import pytest
 from handlers import discover
 from service.app import App
 from service.operations.operation import KeyedRequest
-from service.pipeline.parse import _READING, RequestParser
+from service.pipeline.parse import _OTHER_WORDS, _READING, RequestParser
 from tests.harness import Firn
 from tests.support.served import served
 
@@ -77,3 +77,13 @@ def test_no_word_for_reading_is_answered_with_an_operation_that_writes() -> None
         if not issubclass(operation.request, KeyedRequest):
             suggested, _ = parser._hint(name[:-1])
             assert suggested == name
+
+
+def test_a_statement_that_begins_with_an_operation_is_answered_with_that_one() -> None:
+    operations = {o.name: o for o in discover()}
+    parser = RequestParser(operations.values())
+    words = [*operations, *(word for others in _OTHER_WORDS.values() for word in others)]
+    assert len(set(words)) == len(words)
+    for name in operations:
+        suggested, _ = parser._hint(f"{name} people")
+        assert suggested == name
