@@ -55,8 +55,6 @@ class CompactionLogResult(Page, Result):
 @operation(CompactionLog, CompactionLogResult, pool="metadata", examples=EXAMPLES)
 def compaction_log(request: CompactionLog, catalog: Catalog, records: JobRecords) -> CompactionLogResult:
     """List past and running compactions: when they ran, who started them, and what they changed."""
-    if request.table is not None and request.scope == "tenant":
-        raise InvalidRequest('table contradicts scope "tenant"; send only one of them', field="table")
     after = request.place(int, str)
     found = records.log(
         "COMPACT",

@@ -5,7 +5,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.files.data_files import count_rows, list_files
-from service.catalog.files.small import is_small
 from service.catalog.tables import Catalog, Table
 from service.commits.small_files import SmallFileChecks
 from service.maintenance.policy import EffectiveCompaction, effective_policy
@@ -99,7 +98,6 @@ def describe_table(
     """Describe a table: its schema, partitioning, properties, compaction policy, snapshot, rows, files and bytes."""
     table = catalog.load(request.table_name)
     files = list_files(table)
-    small = small_files.small_bytes(table)
     ranges = ranges_of(table.properties)
     return DescribeTableResult(
         description=Description(
@@ -116,7 +114,7 @@ def describe_table(
             row_count=count_rows(table),
             file_count=len(files.data),
             total_bytes=files.bytes,
-            small_files_count=sum(is_small(f, small) for f in files.data),
+            small_files_count=small_files.count(table, files.data),
             snapshot_count=table.snapshot_count,
         ),
         metadata=Metadata(snapshot_id=table.current_snapshot_id),

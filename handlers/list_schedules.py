@@ -4,7 +4,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from service.errors import InvalidRequest
 from service.jobs.schedules.schedules import Schedules
 from service.ledger.schedules import ScheduleFilter
 from service.operations.examples import create_table, response
@@ -53,8 +52,6 @@ class ListSchedulesResult(Page, Result):
 @operation(ListSchedules, ListSchedulesResult, pool="metadata", examples=EXAMPLES)
 def list_schedules(request: ListSchedules, schedules: Schedules) -> ListSchedulesResult:
     """List the schedules of a namespace or of a tenant: when each is due, what it runs, and how its last run ended."""
-    if request.table is not None and request.scope == "tenant":
-        raise InvalidRequest('table contradicts scope "tenant"; send only one of them', field="table")
     which = ScheduleFilter(request.only_namespace, request.table, request.name)
     [after] = request.place(str) or [None]
     found = schedules.of_tenant(request.tenant_id, which, after, request.limit + 1)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.files.data_files import list_files
-from service.catalog.files.small import is_small
 from service.catalog.lineage import last_change_ms
 from service.catalog.tables import Catalog, Table
 from service.commits.small_files import SmallFileChecks
@@ -172,13 +171,13 @@ def _details(
 
 
 def _detailed(table: Table, small_files: SmallFileChecks) -> TableDetails:
-    files, small = list_files(table), small_files.small_bytes(table)
+    files = list_files(table)
     return TableDetails(
         table=table.name.table,
         records=sum(file.rows - file.deleted for file in files.data),
         files=len(files.data),
         bytes=files.bytes,
-        small_files_count=sum(is_small(file, small) for file in files.data),
+        small_files_count=small_files.count(table, files.data),
         online=is_online(table.properties),
         changed_at=utc_or_none(last_change_ms(table)),
     )

@@ -290,6 +290,7 @@ def _by_parts(request: Query, catalog: Catalog) -> Reading:
         raise InvalidRequest("table is missing; send the table to read, or sql", field="table")
     if request.params is not None:
         raise InvalidQuery("params need sql; put values into the filter", field="params")
+    options = _options(request)
     parts = QueryParts(
         projection=request.projection,
         filter=request.filter,
@@ -301,9 +302,9 @@ def _by_parts(request: Query, catalog: Catalog) -> Reading:
         sort=request.sort,
         distinct=request.distinct,
         limit=request.limit,
-        offset=_continued(request)[0],
+        offset=options.offset,
     )
-    return read_parts(catalog, request.table, parts, _options(request))
+    return read_parts(catalog, request.table, parts, options)
 
 
 def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catalog) -> Reading:

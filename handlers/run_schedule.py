@@ -125,6 +125,7 @@ def _when_ended(
     run: JobRecord, tables: list[TableName], call: Call, commits: Commits, schedules: Schedules
 ) -> "Future[bytes]":
     body: Future[bytes] = Future()
+    body.set_running_or_notify_cancel()  # nobody can cancel it: the run goes on, whoever waits for it
 
     def ended(over: "Future[JobRecord | None]") -> None:
         try:

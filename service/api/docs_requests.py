@@ -50,10 +50,10 @@ def curl(shown: Shown, url: str = URL) -> str:
     if not shown.keeps:
         return command
     kept = [
-        f"""{name}=$$(sed -E 's/.*"{path.split(".")[-1]}": *"([^"]*)".*/\\1/' response.json)"""
+        f"""{name}=$(sed -E 's/.*"{path.split(".")[-1]}": *"([^"]*)".*/\\1/' response.json)"""
         for name, path in shown.keeps.items()
     ]
-    return "\n".join([f"{command} | tee response.json", *(line.replace("$$", "$") for line in kept)])
+    return "\n".join([f"{command} | tee response.json", *kept])
 
 
 def _quoted(text: str) -> str:

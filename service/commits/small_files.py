@@ -2,10 +2,11 @@
 
 import logging
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from service.catalog.files.data_files import list_files
-from service.catalog.files.small import SmallFiles, find_small_files, small_bytes
+from service.catalog.files.data_files import DataFile, list_files
+from service.catalog.files.small import SmallFiles, find_small_files, is_small, small_bytes
 from service.catalog.tables import Catalog, Table
 from service.errors import LedgerUnavailable
 from service.ledger.ledger import Ledger
@@ -70,6 +71,11 @@ class SmallFileChecks:
     def small_bytes(self, table: Table) -> int:
         """The size below which a file of this table is small."""
         return small_bytes(self.policy(table), target_file_size_mb(table.properties, self.settings))
+
+    def count(self, table: Table, files: Iterable[DataFile]) -> int:
+        """How many of these files of a table are small."""
+        small = self.small_bytes(table)
+        return sum(is_small(file, small) for file in files)
 
     def tell(self, table: Table, snapshot_id: int | None = None) -> None:
         """Report a table's small files to the metrics, at its current or the named snapshot."""

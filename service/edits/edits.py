@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from service.catalog.files.data_files import DataFile, has_deletes, list_files, matching_files
+from service.catalog.files.data_files import has_deletes, list_files, matching_files
 from service.catalog.tables import Table
 from service.commits.backups import backup_of
 from service.commits.commit import CommitResult, Commits, retried_if_changed
@@ -153,14 +153,8 @@ def base_of(current: Table, partition_filter: Any = None) -> EditBase:
         {file.path: file.bytes for file in files},
         has_deletes(current),
         _only(current, partition_filter),
-        [file.path for file in sorted(files, key=_written)],
+        {file.path: file.sequence_number for file in files},
     )
-
-
-def _written(file: DataFile) -> tuple[int, str, str]:
-    """Sorts files by when they were written. The names of a commit's files begin with the numbers of their tasks, which
-    are in the order of the rows."""
-    return file.sequence_number, file.path.rpartition("/")[2], file.path
 
 
 def _only(current: Table, partition_filter: Any) -> frozenset[str] | None:

@@ -4,7 +4,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, insert, inspect, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    and_,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    or_,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -74,6 +87,12 @@ def translated() -> Iterator[None]:
     except SQLAlchemyError as e:
         reason = str(e.__cause__ or e).partition("\n")[0]
         raise LedgerUnavailable(f"the ledger does not respond: {reason}; try again") from e
+
+
+def follows(place: tuple[int, str], time: Column[int], id: Column[str]) -> ColumnElement[bool]:
+    """The rows after a place, by time with the latest first, and by id among those of one time."""
+    ms, last = place
+    return or_(time < ms, and_(time == ms, id > last))
 
 
 def insert_new(connection: Connection, table: Table) -> Any:

@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, or_, select, update
 
-from service.ledger.database import insert_new
+from service.ledger.database import follows, insert_new
 from service.ledger.ledger import Ledger
 from service.ledger.schema import jobs
 from service.model.names import TableName
@@ -179,7 +179,7 @@ class JobRecords:
         if namespace is not None:
             where.append(jobs.c.namespace == namespace)
         if after is not None:
-            where.append(_follows(jobs.c.created_ms, after))
+            where.append(follows(after, jobs.c.created_ms, jobs.c.id))
         asked = select(*_WITHOUT_OUTCOME).where(*where).order_by(jobs.c.created_ms.desc(), jobs.c.id)
         return self._found(asked.limit(limit))
 
@@ -201,7 +201,7 @@ class JobRecords:
         if before_ms is not None:
             where.append(jobs.c.started_ms < before_ms)
         if after is not None:
-            where.append(_follows(jobs.c.started_ms, after))
+            where.append(follows(after, jobs.c.started_ms, jobs.c.id))
         asked = select(*_WITHOUT_OUTCOME).where(*where).order_by(jobs.c.started_ms.desc(), jobs.c.id)
         return self._found(asked.limit(limit))
 
@@ -240,12 +240,6 @@ def as_record(row: Row[Any], prefix: str = "") -> JobRecord:
     values = {name: got.get(prefix + name, _UNREAD) for name in (column.name for column in jobs.c)}
     table = TableName(values.pop("tenant"), values.pop("namespace"), values.pop("table_name"))
     return JobRecord(table=table, **values | {"details": json.loads(values["details"])})
-
-
-def _follows(time: Column[int], place: Place) -> ColumnElement[bool]:
-    """The jobs after a place, latest first."""
-    ms, job = place
-    return or_(time < ms, and_(time == ms, jobs.c.id > job))
 
 
 def _held(held: JobRecord) -> tuple[ColumnElement[bool], ...]:

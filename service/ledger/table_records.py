@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select, update
 
 from service.errors import CommitConflict
-from service.ledger.database import insert_new
+from service.ledger.database import follows, insert_new
 from service.ledger.jobs import UNFINISHED, JobRecord, JobRecords, add, as_record
 from service.ledger.ledger import Ledger, NewBatch, end_batch
 from service.ledger.schema import jobs, places, schedules
@@ -102,13 +102,6 @@ class TableRecords:
             values = {"state": DROPPED, "dropped_ms": now_ms(), "keep_until_ms": keep_until_ms}
             connection.execute(update(places).where(*free).values(**values))
 
-    def dropped(self, tenant: str, namespace: str, table: str | None = None) -> list[TableRecord]:
-        """The dropped tables of a namespace, or of one name, latest first."""
-        where = [places.c.tenant == tenant, places.c.namespace == namespace, places.c.state == DROPPED]
-        if table is not None:
-            where.append(places.c.table_name == table)
-        return self._found(*where, order=(places.c.dropped_ms.desc(),))
-
     def restorable(
         self, tenant: str, namespace: str, now_ms: int, after: tuple[int, str] | None = None, limit: int | None = None
     ) -> list[TableRecord]:
@@ -116,9 +109,7 @@ class TableRecords:
         where = [places.c.tenant == tenant, places.c.namespace == namespace, places.c.state == DROPPED]
         where += [places.c.keep_until_ms > now_ms, jobs.c.id.is_(None)]
         if after is not None:
-            dropped_ms, uuid = after
-            same = and_(places.c.dropped_ms == dropped_ms, places.c.table_uuid > uuid)
-            where.append(or_(places.c.dropped_ms < dropped_ms, same))
+            where.append(follows(after, places.c.dropped_ms, places.c.table_uuid))
         return self._found(*where, order=(places.c.dropped_ms.desc(), places.c.table_uuid), limit=limit)
 
     def overdue(self, now_ms: int) -> list[TableRecord]:

@@ -247,11 +247,6 @@ class Operation:
     also: tuple[type[Result], ...] = ()
     """The other responses that it can give: to a dry run, or with `async`."""
 
-    @property
-    def accepted(self) -> "type[AcceptedResult] | None":
-        """The response if the work goes on as a job."""
-        return next((result for result in self.also if issubclass(result, AcceptedResult)), None)
-
     def pool_of(self, request: Request) -> Pool:
         return self.pool(request) if callable(self.pool) else self.pool
 

@@ -102,6 +102,7 @@ class ScopedRequest(Request):
 
 
 def check_scope(request: Request, scope: str | None) -> None:
-    """Refuse a request that names a namespace and means all of them."""
-    if scope == "tenant" and "namespace" in request.model_fields_set:
-        raise InvalidRequest('namespace contradicts scope "tenant"; send only one of them', field="namespace")
+    """Refuse a request that names a namespace or a table and means all of the tenant."""
+    for name in ("namespace", "table") if scope == "tenant" else ():
+        if name in request.model_fields_set and getattr(request, name) is not None:
+            raise InvalidRequest(f'{name} contradicts scope "tenant"; send only one of them', field=name)

@@ -39,7 +39,7 @@ async def watching(call: Call, disconnected: Disconnected | None) -> AsyncIterat
 
 
 async def shared_result(future: "Future[T]", call: Call) -> T:
-    """The result of work that is shared with other calls, and so cannot be cancelled.
+    """The result of work that is shared with other calls. Its future is marked as running, so nobody can cancel it.
 
     OutcomeUnknown if it has not ended by the deadline.
     """

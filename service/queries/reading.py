@@ -9,7 +9,7 @@ from typing import Any
 
 from service.catalog.as_of import snapshot_as_of
 from service.catalog.files.data_files import has_deletes, list_files
-from service.catalog.tables import Catalog, Table
+from service.catalog.tables import Catalog, Snapshot, Table
 from service.engine.jobs import select, stream
 from service.engine.jobs.select import Selected
 from service.engine.jobs.stream import ArrowBatches
@@ -87,23 +87,22 @@ class ReadOptions:
 def read_parts(catalog: Catalog, table_name: str, parts: QueryParts, options: ReadOptions) -> Reading:
     """A query in JSON."""
     table = catalog.load(TableName(options.tenant, options.namespace, table_name))
-    source = _source(table, table_name, options.as_of, options.pin(0))
+    source, pin = _source(table, table_name, options.as_of, options.pin(0))
     joined = [_joined(item, i, options, catalog) for i, item in enumerate(parts.joins)]
-    planned = plan_query(parts, source, [other for _, other in joined])
-    every = [(table, source), *joined]
-    tables = [(each, _snapshot_of(of_each, each)) for each, of_each in every]
+    planned = plan_query(parts, source, [other for _, other, _ in joined])
+    every = [(table, source, pin), *joined]
     return Reading(
         partial(
             select.select,
             query=planned,
             explain=options.explain,
             again=options.pins is not None,
-            files=partial(_files, table, source),
+            files=partial(_files, table, source, pin),
         ),
         partial(stream.select, query=planned, window=options.window),
-        tables,
-        tables[0][1],
-        [_pinned(each, of_each) for each, of_each in every],
+        [(each, state.snapshot_id) for each, _, state in every],
+        pin.snapshot_id,
+        [state for _, _, state in every],
     )
 
 
@@ -125,10 +124,10 @@ def read_sql(
     for i, (view, reference) in enumerate(named.views.items()):
         namespace = check_name(reference.namespace or options.namespace, "sql")
         table = _load(TableName(options.tenant, namespace, check_name(reference.table, "sql")), "sql", catalog)
-        source = _source(table, view, options.as_of, options.pin(i))
+        source, pin = _source(table, view, options.as_of, options.pin(i))
         views.append(TableView(view, source.spark_name, source.snapshot_id, source.schema))
-        tables.append((table, _snapshot_of(source, table)))
-        pins.append(_pinned(table, source))
+        tables.append((table, pin.snapshot_id))
+        pins.append(pin)
     statement = UntrustedSelect(named.text, params, views, options.limit, options.offset, options.explain)
     return Reading(
         partial(
@@ -145,7 +144,7 @@ def read_sql(
     )
 
 
-def _joined(item: JoinItem, place: int, options: ReadOptions, catalog: Catalog) -> tuple[Table, TableSource]:
+def _joined(item: JoinItem, place: int, options: ReadOptions, catalog: Catalog) -> tuple[Table, TableSource, Pin]:
     path = f"join[{place}]"
     namespace = check_name(item.namespace or options.namespace, f"{path}.namespace")
     name = TableName(options.tenant, namespace, check_name(item.table, f"{path}.table"))
@@ -153,7 +152,7 @@ def _joined(item: JoinItem, place: int, options: ReadOptions, catalog: Catalog) 
     table = _load(name, f"{path}.table", catalog)
     # A snapshot id or a tag belongs to one table; only a time has a meaning for the others.
     as_of = options.as_of if options.is_time else None
-    return table, _source(table, alias, as_of, options.pin(1 + place))
+    return table, *_source(table, alias, as_of, options.pin(1 + place))
 
 
 def _load(name: TableName, field: str, catalog: Catalog) -> Table:
@@ -163,21 +162,24 @@ def _load(name: TableName, field: str, catalog: Catalog) -> Table:
         raise TableNotFound(e.message, field=field, suggestion=e.suggestion) from e
 
 
-def _source(table: Table, alias: str, as_of: AsOf | None, pin: Pin | None) -> TableSource:
-    if pin is not None:
-        return _source_at(table, alias, pin)
-    if as_of is None:
+def _source(table: Table, alias: str, as_of: AsOf | None, pin: Pin | None) -> tuple[TableSource, Pin]:
+    """The state of a table that a query reads: that of an earlier page, if the query continues one."""
+    current = Pin(table.uuid, table.current_snapshot_id, table.schema_id)
+    if pin is not None and pin != current:
+        snapshot = _snapshot_at(table, pin)
+    elif pin is None and as_of is not None:
+        snapshot = snapshot_as_of(table, as_of)
+    else:
         # A snapshot that is read by its id has the columns it was written with, which may not be the table's any more.
         head = table.current_snapshot_id if table.head_has_table_schema else None
-        return TableSource(table.spark_name, alias, table.schema, head)
-    snapshot = snapshot_as_of(table, as_of)
-    return TableSource(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
+        return TableSource(table.spark_name, alias, table.schema, head), current
+    schema_id = table.schema_id if snapshot.schema_id is None else snapshot.schema_id
+    source = TableSource(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
+    return source, Pin(table.uuid, snapshot.snapshot_id, schema_id)
 
 
-def _source_at(table: Table, alias: str, pin: Pin) -> TableSource:
-    """The state of a table that an earlier page has read."""
-    if table.uuid == pin.table_uuid and pin == _pinned(table, TableSource(table.spark_name, alias, table.schema)):
-        return _source(table, alias, None, None)  # it is the current one
+def _snapshot_at(table: Table, pin: Pin) -> Snapshot:
+    """The snapshot that an earlier page has read."""
     if table.uuid != pin.table_uuid or pin.snapshot_id is None:
         raise _gone(table)
     try:
@@ -186,23 +188,16 @@ def _source_at(table: Table, alias: str, pin: Pin) -> TableSource:
         raise _gone(table) from e
     if snapshot.schema_id != pin.schema_id:  # it was read with columns that were added after it
         raise _gone(table)
-    return TableSource(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
+    return snapshot
 
 
-def _files(table: Table, source: TableSource) -> FileRows | None:
+def _files(table: Table, source: TableSource, pin: Pin) -> FileRows | None:
     """The files that a query of one table reads; None if it does not read a snapshot by its id."""
     if source.snapshot_id is None:
         return None
     files = list_files(table, source.snapshot_id).data
     rows = None if has_deletes(table, source.snapshot_id) else {file.path: file.rows for file in files}
-    return FileRows({file.path: file.bytes for file in files}, rows, _pinned(table, source).schema_id)
-
-
-def _pinned(table: Table, source: TableSource) -> Pin:
-    if source.snapshot_id is None:
-        return Pin(table.uuid, table.current_snapshot_id, table.schema_id)
-    schema_id = table.snapshot(source.snapshot_id).schema_id
-    return Pin(table.uuid, source.snapshot_id, table.schema_id if schema_id is None else schema_id)
+    return FileRows({file.path: file.bytes for file in files}, rows, pin.schema_id)
 
 
 def _gone(table: Table) -> SnapshotNotFound:
@@ -211,10 +206,6 @@ def _gone(table: Table) -> SnapshotNotFound:
         f"replaced, or had no snapshot with its columns; {cursor.AGAIN}",
         field="cursor",
     )
-
-
-def _snapshot_of(source: TableSource, table: Table) -> int | None:
-    return source.snapshot_id or table.current_snapshot_id
 
 
 def _check_params(references: SelectReferences, params: dict[str, Any]) -> None:

@@ -5,9 +5,9 @@ whether the edit may be made.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -60,13 +60,18 @@ class EditBase:
     """Whether some of those rows are deleted by delete files."""
     only: frozenset[str] | None = None
     """The files to search, if Spark could not choose them."""
-    by_age: Sequence[str] = ()
-    """The data files in the order in which they were written."""
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """The sequence number of each data file."""
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no file to search."""
         return self.snapshot_id is None or (self.only is not None and not self.only)
+
+    def by_age(self) -> list[str]:
+        """The data files in the order in which they were written. The names of a commit's files begin with the numbers
+        of their tasks, which are in the order of the rows."""
+        return sorted(self.numbers, key=lambda path: (self.numbers[path], path.rpartition("/")[2], path))
 
     def rows_in(self, paths: Iterable[str]) -> int:
         """How many rows some files have, by the metadata."""
@@ -173,7 +178,8 @@ def _found(
         return FoundRows({}, 0, new=edit.added, digest="0:0")
     if isinstance(which, Duplicates):
         outputs = sql.places_outputs(schema, want.digest)
-        ages = pa.table({"file": base.by_age, "age": range(len(base.by_age))})
+        by_age = base.by_age()
+        ages = pa.table({"file": by_age, "age": range(len(by_age))})
         stack.enter_context(sql.viewed({sql.AGES: frame(session, ages)}))
         places = sql.repeats(which, schema, source, outputs).on(session).persist(StorageLevel.DISK_ONLY)
         stack.callback(places.unpersist)

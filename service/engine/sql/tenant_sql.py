@@ -18,7 +18,7 @@ from service.engine.session.java import java_class, scala_items
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
 from service.engine.sql.sql import at_snapshot, identifier, opaque
 from service.engine.sql.total_order import in_total_order, is_sorted
-from service.engine.sql.window import Window
+from service.engine.sql.window import Window, limited
 from service.errors import InvalidQuery
 from service.model import cursor
 from service.model.names import INGEST_COLUMNS
@@ -99,21 +99,16 @@ def run(
     window = Window(statement.offset, statement.limit + 1)
     with pinned_reads(session, places) as pinned, framed(session, statement, check, pinned) as (df, names):
         if statement.explain:
-            return explained(_paged(df, window))
+            return explained(limited(df, window))
         ordered = None if not again and not is_sorted(df) else in_total_order(df, window, repeatable)
         if ordered is None:
             if again:
                 raise cursor.refused()
-            found = selected(_paged(df, window), names, statement.limit, measured)
+            found = selected(limited(df, window), names, statement.limit, measured)
             ordered = in_total_order(df, window, repeatable) if found.has_more else None
             if ordered is None:
                 return found
         return replace(selected(ordered, names, statement.limit, measured), in_total_order=True)
-
-
-def _paged(df: DataFrame, window: Window) -> DataFrame:
-    df = df.offset(window.offset) if window.offset else df
-    return df if window.limit is None else df.limit(window.limit)
 
 
 @contextmanager

@@ -6,7 +6,9 @@ from typing import Any
 from service.engine.session.java import java_class, scala_items
 from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame
-from service.engine.sql.window import Window, without_limits
+from service.engine.sql.window import Window, limited, without_limits
+
+_FRACTIONS = ("float", "double")
 
 
 def is_sorted(df: DataFrame) -> bool:
@@ -26,8 +28,7 @@ def in_total_order(df: DataFrame, window: Window, repeatable: Callable[[str], bo
     if not all(is_orderable(column.dataType()) for column in columns):
         return None
     rows = planned(df.sparkSession, _sorted_further(path, columns)) if path else _by_all_columns(df, plan)
-    rows = rows.offset(whole.offset) if whole.offset else rows
-    return rows if whole.limit is None else rows.limit(whole.limit)
+    return limited(rows, whole)
 
 
 def _down_to_sort(plan: Any) -> list[Any]:
@@ -61,6 +62,3 @@ def _by_all_columns(df: DataFrame, plan: Any) -> DataFrame:
     kinds = (field.dataType.typeName() for field in rows.schema.fields)
     fractions = [rows[name].cast("string") for name, kind in zip(names, kinds, strict=True) if kind in _FRACTIONS]
     return rows.orderBy(*names, *fractions)
-
-
-_FRACTIONS = ("float", "double")

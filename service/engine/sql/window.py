@@ -37,10 +37,14 @@ def windowed(df: DataFrame, window: Window) -> tuple[DataFrame, Window]:
     plan = df._jdf.queryExecution().analyzed()
     inside, whole = without_limits(plan, window)
     if whole.is_small:
-        if window.offset:
-            df = df.offset(window.offset)
-        return (df if window.limit is None else df.limit(window.limit)), Window()
+        return limited(df, window), Window()
     return (df if inside is plan else planned(df.sparkSession, inside)), whole
+
+
+def limited(df: DataFrame, window: Window) -> DataFrame:
+    """The window of a frame, applied by Spark."""
+    df = df.offset(window.offset) if window.offset else df
+    return df if window.limit is None else df.limit(window.limit)
 
 
 def without_limits(plan: Any, window: Window) -> tuple[Any, Window]:

@@ -130,9 +130,8 @@ class Compactions:
     def nothing(self, table: Table, *, dry_run: bool) -> CompactionOutcome:
         """The outcome if there is nothing to merge; no job is made for it."""
         files = list_files(table)
-        small = self.small_files.small_bytes(table)
         stats = CompactionTally(len(files.data), files.bytes).stats(
-            small_files_remaining=sum(is_small(file, small) for file in files.data), compaction_time_ms=0
+            small_files_remaining=self.small_files.count(table, files.data), compaction_time_ms=0
         )
         return CompactionOutcome(False, None, stats, table.current_snapshot_id, () if dry_run else None)
 
@@ -146,9 +145,8 @@ class Compactions:
         folder = folder_of(table, merge_tag(left.id))
         tally, last = clear_up(self.engine, self.catalog, table, folder, fence=self.jobs.records.shared)
         if last is not None:
-            small = self.small_files.small_bytes(table)
             stats = tally.stats(
-                small_files_remaining=sum(is_small(file, small) for file in list_files(table).data),
+                small_files_remaining=self.small_files.count(table, list_files(table).data),
                 compaction_time_ms=max(last.timestamp_ms - (left.started_ms or 0), 0),
             )
             details["stats"] = stats.model_dump()
@@ -318,10 +316,10 @@ class Compactions:
             return work.small_files
         table, snapshot = work.merged.table, work.merged.snapshot
         files = list_files(table, snapshot.snapshot_id if snapshot else None).data
-        # For periods every file below the target size was merged, but not each of them counts as small.
-        own = work.options.periods is None
-        small = work.merge.how.small_bytes if own else self.small_files.small_bytes(table)
-        return sum(is_small(file, small) for file in files)
+        if work.options.periods is not None:
+            # Every file below the target size was merged, but not each of them counts as small.
+            return self.small_files.count(table, files)
+        return sum(is_small(file, work.merge.how.small_bytes) for file in files)
 
     def _count_spark_jobs(self, work: _Work) -> int:
         try:

@@ -44,7 +44,7 @@ def job(firn: Firn, path: str) -> dict[str, Any]:
 def test_an_operation_with_async_declares_the_response_of_a_job(operation: Operation) -> None:
     in_background = issubclass(operation.request, BackgroundRequest)
     assert in_background is (operation.name in ASYNC)
-    assert (operation.accepted is AcceptedResult) is in_background
+    assert (AcceptedResult in operation.also) is in_background
 
 
 @pytest.mark.parametrize("name", ASYNC)

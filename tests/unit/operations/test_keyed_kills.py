@@ -1,14 +1,17 @@
 """Schedules and namespaces with a key: a kill at any statement, or a second instance, never repeats an effect."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from handlers.run_schedule import RunSchedule
 from service.errors import LedgerUnavailable
 from service.model import wire
+from service.model.call import Call
 from tests.fakes import FakeOwners
 from tests.harness import wait_until
 from tests.support.keyed import BACK_S, CHANGES, CREATE, DELETE, DROP, KEY, MAKE, RUN, Change, Instance, killed
@@ -91,6 +94,20 @@ def test_a_run_whose_schedule_was_made_again_is_not_repeated(tmp_path: Path, sta
     assert (refused["error"]["code"], again.runs) == ("SCHEDULE_NOT_FOUND", [])
     started[0]()
     assert wire.parse(waiting.result(BACK_S).body)["run"]["state"] == "cancelled"
+
+
+def test_nobody_can_cancel_the_wait_for_a_run(tmp_path: Path, start: Callable[..., Instance]) -> None:
+    instance = start(tmp_path)
+    instance.ok(CREATE)
+    started: list[Callable[[], None]] = []
+    instance.scheduler.begin = started.append
+    call = Call("r")
+    call.respond = wire.render
+    waiting = instance.pipeline._handlers["RUN_SCHEDULE"](RunSchedule.model_validate({**RUN, "wait": True}), call)
+    assert isinstance(waiting, Future)
+    assert not waiting.cancel()
+    started[0]()
+    assert wire.parse(waiting.result(BACK_S))["run"]["state"] == "done"
 
 
 class Two:
