@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from service.cli.call import Invocation, send_request, whole_list
+from service.cli.call import Invocation, send_request
 from service.cli.command import (
     FAILED,
     OK,
@@ -23,6 +23,7 @@ from service.cli.command import (
 from service.cli.commands.ingest import show_dates
 from service.cli.commands.tables import table_name
 from service.cli.connection.jobs import run_as_job
+from service.cli.connection.lists import whole_list
 from service.cli.connection.remote import LONG_PAUSES_S, Connection, Unreachable
 from service.cli.files import is_file, parse_filter, read_table, table_address
 from service.cli.table_files import shown_path
