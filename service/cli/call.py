@@ -14,7 +14,7 @@ from service.cli.connection.remote import SHORT_PAUSES_S, Connection
 from service.cli.terminal.cells import escape
 from service.cli.terminal.printer import printer_for
 from service.cli.terminal.progress import OnProgress, progress_line
-from service.cli.values import full_name, single_tenant
+from service.cli.values import address_of, full_name, single_tenant
 
 Body = Callable[[Request], bytes | None]
 """The body of a request as it is sent; None for the JSON of its fields."""
@@ -146,8 +146,7 @@ def check(connection: Connection, command: Command, request: Request, body: Body
         preview = {**request, "dry_run": True}
         response = connection.send(preview, body=body(preview))
     elif "table" in request:
-        address = {name: request[name] for name in ("tenant_id", "namespace", "table")}
-        response = connection.send({"operation": "DESCRIBE_TABLE", **address})
+        response = connection.send({"operation": "DESCRIBE_TABLE", **address_of(request)})
     else:
         return None
     if response["success"]:

@@ -16,7 +16,7 @@ from service.cli.command import (
 )
 from service.cli.commands.tables import BACKUP, DRY_RUN, TABLE, show_backup
 from service.cli.connection.remote import encode
-from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text, table_address
+from service.cli.files import parse_filter, parse_json, parse_value, read_input, table_address
 from service.cli.terminal.format import format_data, plural
 from service.cli.terminal.printer import PageColumn, Printer, data_columns
 from service.cli.values import full_name, parse_assignments, split_list
@@ -46,9 +46,7 @@ _COUNTS = ("inserted", "updated", "unchanged", "deleted", "written")
 
 def _read_records(call: Invocation) -> str:
     """The records as the text of a JSON array, in which numbers are as they were written."""
-    path: str = call.args.records
-    where = "stdin" if path == "-" else path
-    text = decode(call.stdin.buffer.read(), where) if path == "-" else read_text(path)
+    text, where = read_input(call.args.records, call.stdin)
     if text.lstrip().startswith("["):
         parse_json(text, where)
         return text

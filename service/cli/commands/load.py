@@ -11,7 +11,7 @@ from service.cli.loading import LoadFile, read_file
 from service.cli.terminal.format import plural
 from service.cli.terminal.printer import Printer
 from service.cli.terminal.progress import OnProgress, report
-from service.cli.values import full_name
+from service.cli.values import address_of, full_name
 
 
 def _load(call: Invocation) -> int:
@@ -21,7 +21,7 @@ def _load(call: Invocation) -> int:
     described = table_argument(args)
     if "config" in described:
         raise UsageError(f"{args.table} is a table file; `firn table ingest` adds the file of a date to its table")
-    address = {key: described[key] for key in ("tenant_id", "namespace", "table")}
+    address = address_of(described)
     with call.connect(uploads=True) as connection, call.progress(f"load {full_name(address)}") as on_progress:
         if args.create:
             schema: Any = described.get("schema") or {"fields": file.fields()}

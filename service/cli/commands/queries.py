@@ -20,7 +20,7 @@ from service.cli.command import (
     repeated,
 )
 from service.cli.commands.tables import STATE, TABLE
-from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text, table_address
+from service.cli.files import parse_filter, parse_json, parse_value, read_input, table_address
 from service.cli.terminal.format import format_data, plural
 from service.cli.terminal.printer import Printer, data_columns
 from service.cli.values import named_table, parse_assignments, single_tenant, split_list
@@ -106,9 +106,7 @@ def _show_returned(response: Response, args: Args, printer: Printer) -> None:
 
 
 def _call(call: Invocation) -> int:
-    path = call.args.file
-    where = "stdin" if path == "-" else path
-    text = decode(call.stdin.buffer.read(), where) if path == "-" else read_text(path)
+    text, where = read_input(call.args.file, call.stdin)
     request = parse_json(text, where)
     if not isinstance(request, dict):
         raise UsageError(f"{where} must contain one request, a JSON object")
