@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from service.cli.call import Invocation, send_request
@@ -21,11 +20,11 @@ from service.cli.command import (
     repeated,
 )
 from service.cli.commands.ingest import show_dates
-from service.cli.commands.tables import table_name
+from service.cli.commands.tables import PARTITION_FILTER, table_name
 from service.cli.connection.jobs import run_as_job
 from service.cli.connection.lists import whole_list
 from service.cli.connection.remote import LONG_PAUSES_S, Connection, Unreachable
-from service.cli.files import is_file, parse_filter, read_table, table_address
+from service.cli.files import is_file, read_table, table_address
 from service.cli.table_files import shown_path
 from service.cli.terminal.format import format_number, format_size, plural
 from service.cli.terminal.printer import Printer
@@ -247,12 +246,7 @@ _OPTIONS = (
     number("--max-file-size-mb", "merge files below this size (default: the table's)"),
     number("--min-files", "how many small files in one partition are worth merging (default: the table's)"),
     number("--max-files", "the most files to merge at once (default: the table's)"),
-    argument(
-        "--partition-filter",
-        "FILTER",
-        "only these partitions: an expression such as 'day = 5', or JSON",
-        parse=partial(parse_filter, where="--partition-filter"),
-    ),
+    PARTITION_FILTER,
     argument("--compression", "CODEC", "the codec of merged files: zstd, snappy, gzip or uncompressed"),
     argument("--strategy", None, "how to arrange the rows", choices=("binpack", "sort", "zorder")),
     argument("--sort-by", "COLUMNS", "the columns to sort by, separated by commas", parse=split_list),

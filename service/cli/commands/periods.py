@@ -4,7 +4,7 @@ from typing import Any
 
 from service.cli.call import Invocation
 from service.cli.command import UNCONFIRMED, Args, Command, Request, Response, UsageError, argument
-from service.cli.commands.ingest import figures, parse_date, show_dates
+from service.cli.commands.ingest import check_dates, figures, show_dates
 from service.cli.commands.tables import DATASET_CONFIG, DRY_RUN, scope_options, table_command, table_name
 from service.cli.files import table_address
 from service.cli.table_files import config_fields, shown_path
@@ -111,9 +111,7 @@ def _complete_export(request: Request, args: Args) -> Request:
     ]
     if len(chosen) > 1:
         raise UsageError(f"{chosen[0]} and {chosen[1]} exclude each other; use one")
-    for name in ("date", "from", "to"):
-        if name in request:
-            parse_date(request[name], f"--{name}")
+    check_dates(request)
     return request
 
 
