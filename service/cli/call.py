@@ -77,7 +77,7 @@ class Invocation:
         if not self.stdin.isatty():
             self.notify(f"not done: {question} There is no terminal to ask on; use --yes")
             return False
-        self.stderr.write(f"{question} Type yes to do it: ")
+        self.stderr.write(f"{escape(question)} Type yes to do it: ")
         self.stderr.flush()
         reply = ""
         try:

@@ -26,6 +26,7 @@ from service.cli.connection.lists import whole_list
 from service.cli.connection.remote import LONG_PAUSES_S, Connection, Unreachable
 from service.cli.files import is_file, read_table, table_address
 from service.cli.table_files import shown_path
+from service.cli.terminal.cells import escape
 from service.cli.terminal.format import format_number, format_size, plural
 from service.cli.terminal.printer import Printer
 from service.cli.values import full_name, named_table, split_list
@@ -173,7 +174,8 @@ class _Compaction:
             self._print(f"{tenant}{full_name(address)}: {line}")
 
     def _print(self, line: str) -> None:
-        print(line, file=self.call.stdout, flush=True)  # at once, so that a reader sees each table as it is done
+        # At once, so that a reader sees each table as it is done.
+        print(escape(line), file=self.call.stdout, flush=True)
 
 
 def _because(reason: str | None) -> str:

@@ -8,6 +8,7 @@ from service.cli.commands.ingest import check_dates, figures, show_dates
 from service.cli.commands.tables import DATASET_CONFIG, DRY_RUN, scope_options, table_command, table_name
 from service.cli.files import table_address
 from service.cli.table_files import config_fields, shown_path
+from service.cli.terminal.cells import escape
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name
@@ -143,7 +144,7 @@ def _apply(call: Invocation) -> int:
             return call.show(planned)
         if not call.args.yes:
             for line in change_lines(planned["plan"]["changes"]):
-                print(line, file=call.stderr)
+                print(escape(line), file=call.stderr)
             if not call.confirms(f"The table {full_name(request)} is changed in this way."):
                 return UNCONFIRMED
         response = connection.send(request)
