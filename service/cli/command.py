@@ -24,6 +24,7 @@ FORMATS = ("table", "json", "csv", "yaml")
 """How a response can be printed."""
 WITHOUT_SPARK = frozenset(
     {
+        "ACCEPT_DRIFT",
         "ALTER_TABLE",
         "APPLY_TABLE",
         "COMPACTION_LOG",

@@ -8,7 +8,7 @@ import pytest
 from handlers import discover
 from service.cli import commands
 from service.cli.catalogue import COMMANDS, MODULES
-from service.cli.command import Command
+from service.cli.command import WITHOUT_SPARK, Command
 from service.operations.operation import ChangeRequest
 from tests.cli import Called
 from tests.unit.cli.test_commands import Service, firn
@@ -56,6 +56,12 @@ def test_an_argument_that_is_required_must_not_be_empty(line: str, shown: str) -
     service = Service()
     assert firn(shlex.split(line), service) == Called(2, "", f"firn: {shown} is empty; give a value\n")
     assert service.asked == []
+
+
+def test_the_operations_without_spark_are_those_of_the_pools_for_metadata() -> None:
+    # A run of a schedule is metadata, but the compactions that it starts need Spark.
+    without = {each.name for each in OPERATIONS.values() if each.pool in ("metadata", "tables")}
+    assert without - {"RUN_SCHEDULE"} == WITHOUT_SPARK
 
 
 def test_every_module_of_commands_is_in_the_catalogue() -> None:
