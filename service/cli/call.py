@@ -2,23 +2,22 @@
 
 import codecs
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Request, Response
 from service.cli.connection.jobs import run_as_job
+from service.cli.connection.lists import whole_list
 from service.cli.connection.remote import SHORT_PAUSES_S, Connection
 from service.cli.terminal.cells import escape
 from service.cli.terminal.printer import printer_for
 from service.cli.terminal.progress import OnProgress, progress_line
-from service.cli.values import full_name, single_tenant
+from service.cli.values import address_of, full_name, single_tenant
 
 Body = Callable[[Request], bytes | None]
 """The body of a request as it is sent; None for the JSON of its fields."""
-# Every list has pages of this size.
-_PAGE = 1000
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Invocation:
         if not self.stdin.isatty():
             self.notify(f"not done: {question} There is no terminal to ask on; use --yes")
             return False
-        self.stderr.write(f"{question} Type yes to do it: ")
+        self.stderr.write(f"{escape(question)} Type yes to do it: ")
         self.stderr.flush()
         reply = ""
         try:
@@ -147,8 +146,7 @@ def check(connection: Connection, command: Command, request: Request, body: Body
         preview = {**request, "dry_run": True}
         response = connection.send(preview, body=body(preview))
     elif "table" in request:
-        address = {name: request[name] for name in ("tenant_id", "namespace", "table")}
-        response = connection.send({"operation": "DESCRIBE_TABLE", **address})
+        response = connection.send({"operation": "DESCRIBE_TABLE", **address_of(request)})
     else:
         return None
     if response["success"]:
@@ -182,25 +180,3 @@ def send_request(call: Invocation, body: Body = lambda request: None) -> int:
         else:
             response = connection.send(request, body=body(request))
     return call.show(response)
-
-
-def whole_list(connection: Connection, request: Request, lists: Sequence[str]) -> Response:
-    """All pages of a list as one response, or as many as hold the request's `limit` of items.
-
-    The response has a `next_cursor` only if there are more than that.
-    """
-    left = request.get("limit")
-    whole: Response = {}
-    cursor: Request = {}
-    while True:
-        page_limit = {} if left is None else {"limit": min(left, _PAGE)}
-        response = connection.send({**request, **page_limit, **cursor})
-        if not response["success"]:
-            return response
-        pages = {name: [*whole.get(name, []), *response[name]] for name in lists if name in response}
-        whole = {**response, **pages}
-        if left is not None:
-            left -= sum(len(response[name]) for name in lists[:1])
-        if "next_cursor" not in response or (left is not None and left <= 0):
-            return whole
-        cursor = {"cursor": response["next_cursor"]}

@@ -24,6 +24,7 @@ FORMATS = ("table", "json", "csv", "yaml")
 """How a response can be printed."""
 WITHOUT_SPARK = frozenset(
     {
+        "ACCEPT_DRIFT",
         "ALTER_TABLE",
         "APPLY_TABLE",
         "COMPACTION_LOG",
@@ -88,12 +89,21 @@ class Argument:
     def takes_value(self) -> bool:
         return self.options.get("action") != "store_true"
 
+    @property
+    def required(self) -> bool:
+        return self.options.get("nargs") != "?" if self.positional else bool(self.options.get("required"))
+
     def fields(self, args: Args) -> Request:
-        """The field with its value, if the argument was given. Scripts pass an empty text for "not given"."""
+        """The field with its value, if the argument was given. Scripts pass an empty text for "not given".
+
+        Raises `UsageError` if it is required and not given.
+        """
         if self.field is None:
             return {}
         own_name = self.name.lstrip("-").replace("-", "_")
         value = getattr(args, self.options.get("dest") or own_name)
+        if value == "" and self.required:
+            raise UsageError(f"{self.options['metavar'] if self.positional else self.name} is empty; give a value")
         if value is None or value is False or value == "":
             return {}
         return {self.field or own_name: self.parse(value)}

@@ -5,12 +5,11 @@ from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from service.cli.command import Request, Response, UsageError
-from service.cli.connection.jobs import wait_for_job
-from service.cli.connection.remote import Connection, new_key
-from service.cli.terminal.progress import OnProgress
+from service.cli.connection.jobs import upload_as_job
+from service.cli.connection.remote import Connection
+from service.cli.terminal.progress import OnProgress, report
 
 _CHUNK = 1 << 20
 _STATES = ("ingested", "unchanged", "missing", "failed")
@@ -24,24 +23,26 @@ def upload(connection: Connection, request: Request, file: Path, on_progress: On
             "--dataset-config cannot be sent with a file that is uploaded; `firn table apply` gives the table the "
             "dataset, or run the command on the machine of the service"
         )
-    tenant, namespace, table = (quote(request[part], safe="") for part in ("tenant_id", "namespace", "table"))
-    parameters = {"async": "true", "name": file.name, "date": request["date"]}
+    parameters = {"name": file.name, "date": request["date"]}
     parameters |= {name: str(request[name]) for name in ("mode", "plan_token") if name in request}
     parameters |= {name: "true" for name in ("dry_run", "accept_drift") if request.get(name)}
-    path = f"/tables/{tenant}/{namespace}/{table}/ingest?{urlencode(parameters)}"
-    chunks = partial(_chunks, file, on_progress)
-    started = connection.upload(path, "application/octet-stream", chunks, new_key())
-    if not started["success"] or "job_id" not in started:
-        return started
-    return wait_for_job(connection, started["job_id"], on_progress, cancels=True)
+    return upload_as_job(
+        connection,
+        request,
+        "ingest",
+        "application/octet-stream",
+        partial(_chunks, file, on_progress),
+        on_progress,
+        parameters=parameters,
+        cancels=True,
+    )
 
 
 def _chunks(file: Path, on_progress: OnProgress) -> Iterator[bytes]:
     total = file.stat().st_size
     with file.open("rb") as opened:
         while piece := opened.read(_CHUNK):
-            figures = {"phase": "sending", "bytes_done": opened.tell(), "bytes_total": total}
-            on_progress({"state": "running", "progress": figures})
+            report(on_progress, "sending", bytes_done=opened.tell(), bytes_total=total)
             yield piece
 
 
@@ -55,7 +56,7 @@ def upload_range(
     first, last = bounds
     total = (last - first).days + 1
     for i in range(total):
-        on_progress({"state": "running", "progress": {"phase": "ingesting", "days_done": i, "days_total": total}})
+        report(on_progress, "ingesting", days_done=i, days_total=total)
         day = first + timedelta(days=i)
         path = Path(fill(request["source"], day, date_format))
         if not path.is_file():

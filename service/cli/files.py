@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from service.cli.command import Args, UsageError
-from service.cli.values import named_table, single_tenant, suggestion
+from service.cli.values import address_of, named_table, single_tenant, suggestion
 
 _YAML, _JSON, _PROPERTIES = (".yaml", ".yml"), (".json",), (".properties",)
 _TABLE_KEYS = ("tenant", "namespace", "table", "schema", "partition", "properties", "split_points")
@@ -35,7 +35,7 @@ def table_argument(args: Args) -> dict[str, Any]:
 def table_address(args: Args, *more: str) -> dict[str, Any]:
     """The tenant, namespace and name of the table that the argument TABLE|FILE names, and more fields of its file."""
     table = table_argument(args)
-    return {key: table[key] for key in ("tenant_id", "namespace", "table", *more) if key in table}
+    return {**address_of(table), **{key: table[key] for key in more if key in table}}
 
 
 def read_table(path: str) -> dict[str, Any]:
@@ -95,6 +95,11 @@ def read_text(path: str) -> str:
         raise _not_utf_8(path, e) from e
     except OSError as e:
         raise UsageError(f"{path} cannot be read ({e.strerror}); check the path") from e
+
+
+def read_input(path: str, stdin: TextIO) -> tuple[str, str]:
+    """The text of a file, or of stdin if its path is `-`, and how messages call it."""
+    return (decode(stdin.buffer.read(), "stdin"), "stdin") if path == "-" else (read_text(path), path)
 
 
 def decode(content: bytes, where: str) -> str:

@@ -17,6 +17,11 @@ def single_tenant(args: Args) -> str:
     return tenant
 
 
+def address_of(request: Request) -> Request:
+    """The fields of a request that say which table it is about."""
+    return {name: request[name] for name in ("tenant_id", "namespace", "table")}
+
+
 def full_name(request: Request) -> str:
     """The name of a request's table with its namespace."""
     return f"{request['namespace']}.{request['table']}"

@@ -8,7 +8,7 @@ from service.cli.command import Args, Request, Response, UsageError, argument, r
 from service.cli.commands.tables import table_command, table_name
 from service.cli.connection.remote import Connection
 from service.cli.files import parse_value, read_object, set_property
-from service.cli.values import full_name, parse_assignments, parse_key, suggestion
+from service.cli.values import address_of, full_name, parse_assignments, parse_key, suggestion
 
 CHANGES: dict[str, type] = {
     "add_columns": dict,
@@ -92,8 +92,7 @@ def _question(request: Request) -> str | None:
 
 def _check(request: Request, connection: Connection) -> Response | None:
     """The response to dropping a column that the table does not have."""
-    address = {name: request[name] for name in ("tenant_id", "namespace", "table")}
-    response = connection.send({"operation": "DESCRIBE_TABLE", **address})
+    response = connection.send({"operation": "DESCRIBE_TABLE", **address_of(request)})
     if not response["success"]:
         return response
     columns = response["description"]["schema"]["fields"]

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-from service.cli.call import Invocation, send_request, whole_list
+from service.cli.call import Invocation, send_request
 from service.cli.command import (
     FAILED,
     OK,
@@ -21,11 +20,13 @@ from service.cli.command import (
     repeated,
 )
 from service.cli.commands.ingest import show_dates
-from service.cli.commands.tables import table_name
+from service.cli.commands.tables import PARTITION_FILTER, table_name
 from service.cli.connection.jobs import run_as_job
+from service.cli.connection.lists import whole_list
 from service.cli.connection.remote import LONG_PAUSES_S, Connection, Unreachable
-from service.cli.files import is_file, parse_filter, read_table, table_address
+from service.cli.files import is_file, read_table, table_address
 from service.cli.table_files import shown_path
+from service.cli.terminal.cells import escape
 from service.cli.terminal.format import format_number, format_size, plural
 from service.cli.terminal.printer import Printer
 from service.cli.values import full_name, named_table, split_list
@@ -173,7 +174,8 @@ class _Compaction:
             self._print(f"{tenant}{full_name(address)}: {line}")
 
     def _print(self, line: str) -> None:
-        print(line, file=self.call.stdout, flush=True)  # at once, so that a reader sees each table as it is done
+        # At once, so that a reader sees each table as it is done.
+        print(escape(line), file=self.call.stdout, flush=True)
 
 
 def _because(reason: str | None) -> str:
@@ -246,12 +248,7 @@ _OPTIONS = (
     number("--max-file-size-mb", "merge files below this size (default: the table's)"),
     number("--min-files", "how many small files in one partition are worth merging (default: the table's)"),
     number("--max-files", "the most files to merge at once (default: the table's)"),
-    argument(
-        "--partition-filter",
-        "FILTER",
-        "only these partitions: an expression such as 'day = 5', or JSON",
-        parse=partial(parse_filter, where="--partition-filter"),
-    ),
+    PARTITION_FILTER,
     argument("--compression", "CODEC", "the codec of merged files: zstd, snappy, gzip or uncompressed"),
     argument("--strategy", None, "how to arrange the rows", choices=("binpack", "sort", "zorder")),
     argument("--sort-by", "COLUMNS", "the columns to sort by, separated by commas", parse=split_list),

@@ -1,6 +1,5 @@
 """`firn write`, `upsert`, `update` and `delete`: change the rows of a table."""
 
-from functools import partial
 from typing import Any
 
 from service.cli.call import Invocation, send_request
@@ -14,29 +13,18 @@ from service.cli.command import (
     flag,
     repeated,
 )
-from service.cli.commands.tables import BACKUP, DRY_RUN, TABLE, show_backup
+from service.cli.commands.tables import BACKUP, DRY_RUN, TABLE, filter_option, show_backup
 from service.cli.connection.remote import encode
-from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text, table_address
+from service.cli.files import parse_json, parse_value, read_input, table_address
 from service.cli.terminal.format import format_data, plural
 from service.cli.terminal.printer import PageColumn, Printer, data_columns
 from service.cli.values import full_name, parse_assignments, split_list
 
 _RECORDS = argument("records", "FILE|-", "the rows as a JSON array, or a JSON object on each line; - for stdin", None)
-_WHERE = argument(
-    "--where",
-    "FILTER",
-    "which rows: an expression such as 'amount > 10', or JSON",
-    "filter",
-    partial(parse_filter, where="--where"),
-)
+_WHERE = filter_option("--where", "which rows: an expression such as 'amount > 10', or JSON", "filter")
 _ALL = flag("--all", "every row")
 _OPTIONS = (
-    argument(
-        "--partition-filter",
-        "FILTER",
-        "only rows of these partitions",
-        parse=partial(parse_filter, where="--partition-filter"),
-    ),
+    filter_option("--partition-filter", "only rows of these partitions"),
     *BACKUP,
     DRY_RUN,
     argument("--plan", "TOKEN", "commit exactly what a dry run showed, or nothing", "plan_token"),
@@ -46,9 +34,7 @@ _COUNTS = ("inserted", "updated", "unchanged", "deleted", "written")
 
 def _read_records(call: Invocation) -> str:
     """The records as the text of a JSON array, in which numbers are as they were written."""
-    path: str = call.args.records
-    where = "stdin" if path == "-" else path
-    text = decode(call.stdin.buffer.read(), where) if path == "-" else read_text(path)
+    text, where = read_input(call.args.records, call.stdin)
     if text.lstrip().startswith("["):
         parse_json(text, where)
         return text

@@ -10,7 +10,7 @@ from service.cli.connection.remote import Connection
 from service.cli.terminal.cells import escape
 from service.cli.terminal.format import format_number, format_size, format_time, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import full_name
+from service.cli.values import address_of, full_name
 
 _NAME = argument("backup", "BACKUP", "the backup's name, as `firn backup list` shows it", "name")
 _KINDS = ("inserted", "deleted", "updated")
@@ -91,8 +91,7 @@ def _show_replaced(word: str, response: Response, printer: Printer) -> None:
 
 def _check_delete(request: Request, connection: Connection) -> Response | None:
     """The response to deleting a backup that does not exist."""
-    address = {name: request[name] for name in ("tenant_id", "namespace", "table")}
-    response = connection.send({"operation": "LIST_BACKUPS", **address})
+    response = connection.send({"operation": "LIST_BACKUPS", **address_of(request)})
     if not response["success"]:
         return response
     # A backup that is not on the first page may exist.

@@ -34,6 +34,13 @@ def parse_date(text: str, option: str) -> date:
     raise UsageError(f"{option} {text!r} is not a date; write it as 2024-01-31")
 
 
+def check_dates(request: Request) -> None:
+    """Refuse a date that is none in the fields that hold dates."""
+    for name in ("date", "from", "to"):
+        if name in request:
+            parse_date(request[name], f"--{name}")
+
+
 def is_remote(path: str) -> bool:
     """Whether a path is a URL, which the service reads itself."""
     return "://" in path
@@ -220,9 +227,7 @@ def _complete_replay(request: Request, args: Args) -> Request:
     chosen = [name for name in ("date", "from", "run_id") if name in request or (name == "from" and "to" in request)]
     if len(chosen) > 1:
         raise UsageError("--date, --from with --to, and --run exclude each other; use one")
-    for name in ("date", "from", "to"):
-        if name in request:
-            parse_date(request[name], f"--{name}")
+    check_dates(request)
     return request
 
 

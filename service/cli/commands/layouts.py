@@ -1,11 +1,10 @@
 """`firn table partitions`, `orphans` and `repartition`."""
 
-from functools import partial
 from typing import Any
 
 from service.cli.command import Args, Request, Response, UsageError, argument, flag, number, repeated
-from service.cli.commands.tables import DRY_RUN, PARTITION_BY, table_command
-from service.cli.files import parse_filter, table_address
+from service.cli.commands.tables import DRY_RUN, PARTITION_BY, PARTITION_FILTER, table_command
+from service.cli.files import table_address
 from service.cli.terminal.format import format_data, format_number, format_size, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name, name_beside, parse_assignments
@@ -91,12 +90,7 @@ COMMANDS = (
     table_command(
         "table partitions",
         "List a table's partitions, the most fragmented first.",
-        argument(
-            "--partition-filter",
-            "FILTER",
-            "only these partitions: an expression such as 'day = 5', or JSON",
-            parse=partial(parse_filter, where="--partition-filter"),
-        ),
+        PARTITION_FILTER,
         number("--limit", "show at most this many (default: all)"),
         operation="LIST_PARTITIONS",
         lists=("partitions",),

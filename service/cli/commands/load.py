@@ -1,18 +1,17 @@
 """`firn load`: append a file of any size to a table, in one commit."""
 
 from typing import Any
-from urllib.parse import quote
 
 from service.cli.call import Invocation
 from service.cli.command import Args, Command, Request, Response, UsageError, argument, flag
-from service.cli.connection.jobs import wait_for_job
-from service.cli.connection.remote import Connection, new_key
+from service.cli.connection.jobs import upload_as_job
+from service.cli.connection.remote import Connection
 from service.cli.files import table_argument
 from service.cli.loading import LoadFile, read_file
 from service.cli.terminal.format import plural
 from service.cli.terminal.printer import Printer
-from service.cli.terminal.progress import OnProgress
-from service.cli.values import full_name
+from service.cli.terminal.progress import OnProgress, report
+from service.cli.values import address_of, full_name
 
 
 def _load(call: Invocation) -> int:
@@ -22,7 +21,7 @@ def _load(call: Invocation) -> int:
     described = table_argument(args)
     if "config" in described:
         raise UsageError(f"{args.table} is a table file; `firn table ingest` adds the file of a date to its table")
-    address = {key: described[key] for key in ("tenant_id", "namespace", "table")}
+    address = address_of(described)
     with call.connect(uploads=True) as connection, call.progress(f"load {full_name(address)}") as on_progress:
         if args.create:
             schema: Any = described.get("schema") or {"fields": file.fields()}
@@ -40,15 +39,9 @@ def _send(connection: Connection, file: LoadFile, address: dict[str, str], on_pr
     total = file.size
 
     def show(done: int, rows: int) -> None:
-        figures = {"phase": "sending", "records": rows, "bytes_done": done, "bytes_total": total}
-        on_progress({"state": "running", "progress": figures})
+        report(on_progress, "sending", records=rows, bytes_done=done, bytes_total=total)
 
-    tenant, namespace, table = (quote(address[part], safe="") for part in ("tenant_id", "namespace", "table"))
-    path = f"/tables/{tenant}/{namespace}/{table}/records?async=true"
-    started = connection.upload(path, file.media_type, lambda: file.chunks(show), new_key())
-    if not started["success"] or "job_id" not in started:
-        return started
-    return wait_for_job(connection, started["job_id"], on_progress)
+    return upload_as_job(connection, address, "records", file.media_type, lambda: file.chunks(show), on_progress)
 
 
 def _show(response: Response, args: Args, printer: Printer) -> None:

@@ -4,10 +4,11 @@ from typing import Any
 
 from service.cli.call import Invocation
 from service.cli.command import UNCONFIRMED, Args, Command, Request, Response, UsageError, argument
-from service.cli.commands.ingest import figures, parse_date, show_dates
+from service.cli.commands.ingest import check_dates, figures, show_dates
 from service.cli.commands.tables import DATASET_CONFIG, DRY_RUN, scope_options, table_command, table_name
 from service.cli.files import table_address
 from service.cli.table_files import config_fields, shown_path
+from service.cli.terminal.cells import escape
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name
@@ -111,9 +112,7 @@ def _complete_export(request: Request, args: Args) -> Request:
     ]
     if len(chosen) > 1:
         raise UsageError(f"{chosen[0]} and {chosen[1]} exclude each other; use one")
-    for name in ("date", "from", "to"):
-        if name in request:
-            parse_date(request[name], f"--{name}")
+    check_dates(request)
     return request
 
 
@@ -145,7 +144,7 @@ def _apply(call: Invocation) -> int:
             return call.show(planned)
         if not call.args.yes:
             for line in change_lines(planned["plan"]["changes"]):
-                print(line, file=call.stderr)
+                print(escape(line), file=call.stderr)
             if not call.confirms(f"The table {full_name(request)} is changed in this way."):
                 return UNCONFIRMED
         response = connection.send(request)

@@ -1,7 +1,6 @@
 """`firn query`: rows for people; and `firn call`: any request."""
 
 import json
-from functools import partial
 from typing import Any
 
 from service.cli.call import Invocation, send_request
@@ -19,8 +18,8 @@ from service.cli.command import (
     number,
     repeated,
 )
-from service.cli.commands.tables import STATE, TABLE
-from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text, table_address
+from service.cli.commands.tables import STATE, TABLE, filter_option
+from service.cli.files import parse_json, parse_value, read_input, table_address
 from service.cli.terminal.format import format_data, plural
 from service.cli.terminal.printer import Printer, data_columns
 from service.cli.values import named_table, parse_assignments, single_tenant, split_list
@@ -106,9 +105,7 @@ def _show_returned(response: Response, args: Args, printer: Printer) -> None:
 
 
 def _call(call: Invocation) -> int:
-    path = call.args.file
-    where = "stdin" if path == "-" else path
-    text = decode(call.stdin.buffer.read(), where) if path == "-" else read_text(path)
+    text, where = read_input(call.args.file, call.stdin)
     request = parse_json(text, where)
     if not isinstance(request, dict):
         raise UsageError(f"{where} must contain one request, a JSON object")
@@ -144,13 +141,7 @@ COMMANDS = (
         (
             argument("table", "TABLE", "the table; none with --sql", nargs="?"),
             argument("--columns", "NAMES", "only these columns, separated by commas", "projection", split_list),
-            argument(
-                "--where",
-                "FILTER",
-                "an expression such as 'amount > 10', or JSON",
-                "filter",
-                partial(parse_filter, where="--where"),
-            ),
+            filter_option("--where", "an expression such as 'amount > 10', or JSON", "filter"),
             argument("--sort", "NAMES", "sort by these columns, such as 'amount desc, id'", parse=_parse_sort),
             flag("--distinct", "leave out duplicate rows"),
             number("--limit", "show at most this many rows (default: 100)", default=100),

@@ -15,6 +15,7 @@ from service.cli.commands.queries import show_rows
 from service.cli.connection.names import Names, NamesUnknown
 from service.cli.connection.remote import Connection, Unreachable
 from service.cli.files import decode
+from service.cli.terminal.cells import escape
 from service.cli.values import single_tenant
 
 _PROMPT, _CONTINUED = "firn> ", "   -> "
@@ -174,7 +175,7 @@ class _Session:
             return
         self.names.forget()  # there may be new ones
         names = self.names.columns(words[1].rstrip(";")) if len(words) > 1 else self.names.tables()
-        print("\n".join(names) or "there are none", file=self.call.stdout)
+        print("\n".join(map(escape, names)) or "there are none", file=self.call.stdout)
 
     def query(self, statement: str) -> int:
         """Run a statement, show its rows and return the exit code."""

@@ -1,12 +1,13 @@
 """`firn table …`: create, list, describe, rename, drop, restore and empty tables; and what other modules share."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from service.cli.call import Invocation
 from service.cli.command import Args, Argument, Command, Request, Response, UsageError, argument, flag, number, repeated
 from service.cli.connection.remote import Connection
-from service.cli.files import read_object, read_schema, read_text, table_address, table_argument
+from service.cli.files import parse_filter, read_object, read_schema, read_text, table_address, table_argument
 from service.cli.table_files import config_fields, table_file
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
 from service.cli.terminal.printer import PageColumn, Printer
@@ -43,6 +44,16 @@ def scope_options(items: str) -> tuple[Argument, ...]:
         argument("--namespace", "NAME", f"{items} of this namespace (default: default)", short="-n"),
         flag("--all-namespaces", f"{items} of all namespaces", "scope", "tenant", short="-A"),
     )
+
+
+def filter_option(name: str, help: str, field: str = "") -> Argument:
+    """An option with a filter: an expression or JSON."""
+    return argument(name, "FILTER", help, field, partial(parse_filter, where=name))
+
+
+PARTITION_FILTER = filter_option(
+    "--partition-filter", "only these partitions: an expression such as 'day = 5', or JSON"
+)
 
 
 def table_command(name: str, summary: str, *arguments: Argument, **more: Any) -> Command:

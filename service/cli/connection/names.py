@@ -1,10 +1,10 @@
 """The names of what a tenant has: for completion, and for `firn sql`."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from service.cli.command import Response
+from service.cli.connection.lists import whole_list
 from service.cli.connection.remote import Connection
 
 
@@ -67,22 +67,14 @@ class Names:
         """The items of a list, or their field `name`."""
         key = (operation, *fields.values())
         if key not in self._known:
-            pages = self._pages(operation, fields)
-            self._known[key] = [item[name] if name else item for page in pages for item in page[items]]
+            found = self._send(operation, items, **fields)[items]
+            self._known[key] = [item[name] if name else item for item in found]
         return self._known[key]
 
-    def _pages(self, operation: str, fields: dict[str, str]) -> Iterator[Response]:
-        """The pages of a list, whether or not the service divides it into pages."""
-        more: dict[str, Any] = {}
-        while True:
-            page = self._send(operation, **fields, **more)
-            yield page
-            if not page.get("next_cursor"):
-                return
-            more = {"cursor": page["next_cursor"]}
-
-    def _send(self, operation: str, **fields: Any) -> Response:
-        response = self.connection.send({"operation": operation, "tenant_id": self.tenant, **fields})
+    def _send(self, operation: str, *lists: str, **fields: Any) -> Response:
+        """The response, with all pages of the lists in it."""
+        request = {"operation": operation, "tenant_id": self.tenant, **fields}
+        response = whole_list(self.connection, request, lists)
         if not response["success"]:
             raise NamesUnknown(f"{response['error']['code']}: {response['error']['message']}")
         return response

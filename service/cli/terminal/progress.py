@@ -54,6 +54,11 @@ def progress_line(out: TextIO, what: str, clock: Callable[[], float] = time.mono
         yield show
 
 
+def report(on_progress: OnProgress, phase: str, **figures: int) -> None:
+    """Show the progress of this command's own work, in the same way as a job's."""
+    on_progress({"state": "running", "progress": {"phase": phase, **figures}})
+
+
 def describe(figures: Figures) -> str:
     """What a job has done, how fast, and how long the rest takes: what is known of it."""
     parts = [

@@ -416,6 +416,12 @@ def test_apply_shows_the_difference_and_asks() -> None:
     }
 
 
+def test_control_characters_of_a_difference_do_not_reach_the_terminal() -> None:
+    planned = {"plan": {"changes": [{"path": "description", "from": "old\x1b[2J", "to": "new"}]}}
+    done = firn(["table", "apply", "sales_table.yaml"], Answering(APPLY_TABLE_DRY=planned), Typing("no\n"))
+    assert '  ~ description: "old\\x1b[2J" -> "new"' in done.err
+
+
 def test_a_dry_run_of_apply_only_shows_the_difference() -> None:
     service = applying()
     done = firn(["table", "apply", "sales_table.yaml", "--dry-run"], service)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handlers.repartition import Repartition
-from service.cli.call import whole_list
+from service.cli.connection.lists import whole_list
 from tests.unit.cli.test_commands import Service, Typing, firn
 
 BACKUP = "backup-20260301T100000000Z-reinitialise_table-1f0c9a7e"

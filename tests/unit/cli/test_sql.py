@@ -107,6 +107,11 @@ def test_an_error_of_a_list_ends_no_session(line: str) -> None:
     assert ("TABLE_NOT_FOUND: there is none" if "nosuch" in line else "no service responds") in done.err
 
 
+def test_control_characters_of_a_name_do_not_reach_the_terminal() -> None:
+    service = Service(description={"schema": {"fields": {"a\x1b[2J": {}}}})
+    assert firn(["sql"], service, Typing("\\d orders\n\\q\n")).out == "a\\x1b[2J\n"
+
+
 def test_it_shows_help_and_ends_with_the_input() -> None:
     done = firn(["sql"], Service(**ROWS), Typing("\\?\n"))
     assert (done.code, "Tab completes" in done.out) == (0, True)
