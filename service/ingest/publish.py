@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,6 @@ from service.model.times import now_ms
 
 log = logging.getLogger("firn.ingest")
 
-_AT_ONCE = 2
-_NOTHING = Rejects(())
-
 
 @dataclass(frozen=True)
 class IngestParts:
@@ -58,7 +55,7 @@ class StagedIngest:
     outcome: FileOutcome
     prepared: PreparedFile
     good: StagedFiles | None = None
-    rejects: Rejects = _NOTHING
+    rejects: Rejects = field(default_factory=Rejects)
     marked: StagedFiles | None = None
     """Of a replay: its good rows, as rows of the quarantine that name the replay."""
 

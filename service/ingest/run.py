@@ -1,7 +1,6 @@
 """One ingest of some files: prepared, written beside the table, and committed at once."""
 
 import json
-import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,10 +37,7 @@ from service.model.ingest.reserved import (
 from service.model.ingest.table_file import TableFile
 from service.model.times import now_ms
 
-log = logging.getLogger("firn.ingest")
-
 _AT_ONCE = 2
-_NOTHING = Rejects(())
 
 
 @dataclass
@@ -90,7 +86,7 @@ class IngestRun:
         cleaning = replace(self.cleaning(one), guards_expressions=True)
         read = count_records(one.readable, one.fetched)
         good = self.parts.engine.run_for(self.call, count_good_rows, one.readable, cleaning)
-        rejects = self._rejects(one, cleaning, None, ()) if good < read else _NOTHING
+        rejects = self._rejects(one, cleaning, None, ()) if good < read else Rejects()
         outcome = self.outcome_of(one, "", read, good, rejects, cleaning)
         self.check_rejects(one, outcome, cleaning)
         return outcome

@@ -39,7 +39,7 @@ class IngestTarget:
 class Rejects:
     """The rows of a file that broke a rule, as staged rows of the quarantine table."""
 
-    by_rule: tuple[int, ...]
+    by_rule: tuple[int, ...] = ()
     """How many rows broke each rule first."""
     staged: StagedFiles | None = None
 
