@@ -197,7 +197,7 @@ class IngestRun:
             found = self._rejects(one, cleaning, None, ())
             if limit is not None and limit.exceeded(rejected, read):
                 return found
-            if any(rule.is_conversion for rule in _broken(found, cleaning.rules(width_of(one)))):
+            if any(rule.is_conversion for rule in _broken(found, cleaning.rules(one.readable))):
                 return found
         now = datetime.now(UTC)
         values = quarantined_values(one, run_id, now)
@@ -215,7 +215,7 @@ class IngestRun:
         """Raise FileRejected if the rejects refuse the file as a whole."""
         dataset, rejected = one.dataset, outcome.records_rejected
         name, why = one.fetched.source.name, ""
-        by_text = {rule.text: rule for rule in cleaning.rules(width_of(one))}
+        by_text = {rule.text: rule for rule in cleaning.rules(one.readable)}
         limit = dataset.max_rejects
         details: dict[str, Any] = {"records_read": outcome.records_read, "records_rejected": rejected}
         details["rejects"] = dict(outcome.rejects)
@@ -255,7 +255,7 @@ class IngestRun:
     def outcome_of(
         self, one: PreparedFile, run_id: str, read: int, good: int, rejects: Rejects, cleaning: Cleaning
     ) -> FileOutcome:
-        texts = [rule.text for rule in cleaning.rules(width_of(one))]
+        texts = [rule.text for rule in cleaning.rules(one.readable)]
         by_rule: dict[str, int] = {}
         for text, count in zip(texts, rejects.by_rule, strict=False):
             if count:
@@ -320,7 +320,3 @@ def quarantined_values(one: PreparedFile, run_id: str, now: datetime, replay_id:
 
 def _broken(found: Rejects, rules: Sequence[Rule]) -> list[Rule]:
     return [rule for rule, count in zip(rules, found.by_rule, strict=True) if count]
-
-
-def width_of(one: PreparedFile) -> int:
-    return len(one.readable.fields) if one.readable.format == "csv" else 0

@@ -78,7 +78,7 @@ class Together:
         cleaning = self._stage(like, run.cleaning(like), parts)
         read = {i: count_records(one.readable, one.fetched) for i, one in splits.items()}
         wrong = [i for i in splits if self._good(i) < read[i]]
-        rules = cleaning.rules(len(like.readable.fields) if like.readable.format == "csv" else 0)
+        rules = cleaning.rules(like.readable)
         counts = dict.fromkeys(splits, ())
         if wrong:
             listed = [parts[i] for i in wrong]
@@ -122,7 +122,7 @@ class Together:
             FilePart(one.readable.path, tuple(quarantined_values(one, self.staged[i].outcome.run_id, now)))
             for i, one in files.items()
         ]
-        rules = cleaning.rules(len(like.readable.fields) if like.readable.format == "csv" else 0)
+        rules = cleaning.rules(like.readable)
         written = self._job(stage_all_rejects, like.readable, cleaning, parts, rules, target_of(table))
         first = self.staged[next(iter(files))]
         first.rejects = replace(first.rejects, staged=written)

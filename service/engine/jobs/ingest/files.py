@@ -100,7 +100,7 @@ def find_rejects(
     from pyspark.sql import Observation
     from pyspark.sql.functions import expr
 
-    rules = cleaning.rules(_width(file))
+    rules = cleaning.rules(file)
     with _records(session, file, numbered=True) as (records, split):
         starts = lines_before(file.path, split) if split else []
         rows = _cleaned(records, file, cleaning, (sql.RAW, *_place_columns(file)))
@@ -115,10 +115,6 @@ def find_rejects(
         staged = stage_rows(iceberg, _quarantined(rejected, rules, line, values))
         by_rule = counted.get
         return Rejects(tuple(int(by_rule[f"r{i}"]) for i in range(len(rules))), staged)
-
-
-def _width(file: ReadableFile) -> int:
-    return len(file.fields) if file.format == "csv" else 0
 
 
 def _place_columns(file: ReadableFile) -> tuple[str, ...]:
