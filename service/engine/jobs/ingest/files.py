@@ -189,13 +189,13 @@ def _cleaned(records: DataFrame, file: ReadableFile, cleaning: Cleaning, kept: t
 
 def _good(rows: DataFrame, cleaning: Cleaning) -> DataFrame:
     """The rows that break no rule, with the table's internal columns."""
-    parameters = Parameters()
-    return over(rows, lambda name: sql.rows_of_table(cleaning, name, parameters), parameters.values)
+    parameters, constants = Parameters(), sql.of_one_file(cleaning.constants)
+    return over(rows, lambda name: sql.rows_of_table(cleaning, name, constants, parameters), parameters.values)
 
 
 def _quarantined(
     rejected: DataFrame, rules: Sequence[Rule], line: str, values: Sequence[tuple[Field, Any]]
 ) -> DataFrame:
     """The rejects as rows of the quarantine table."""
-    parameters = Parameters()
-    return over(rejected, lambda name: sql.quarantined(name, rules, line, values, parameters), parameters.values)
+    parameters, constants = Parameters(), sql.of_one_file(values)
+    return over(rejected, lambda name: sql.quarantined(name, rules, line, constants, parameters), parameters.values)
