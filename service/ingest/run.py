@@ -1,6 +1,5 @@
 """One ingest of some files: prepared, written beside the table, and committed at once."""
 
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, Ingest
 from service.ingest.drift import Drift, cleaning_of, stored_drift, unfit_column
 from service.ingest.prepare import Preparation, PreparedFile, fingerprint_of
 from service.ingest.publish import IngestParts, Publication, StagedIngest, digest_of
-from service.ingest.quarantine import fixed_values, target_of
+from service.ingest.quarantine import quarantined_values, target_of
 from service.ingest.sources.fetch import FetchedFile, check_unchanged
 from service.ingest.sources.readable import count_records, lines_before
 from service.ingest.tasks.together import Together, grouped
@@ -307,15 +306,6 @@ class IngestRun:
             drift=stored_drift(details),
         )
         self.parts.history.record(self.table, [refused])
-
-
-def quarantined_values(one: PreparedFile, run_id: str, now: datetime, replay_id: str | None = None) -> Any:
-    """The columns that are the same in all quarantined rows of a file."""
-    fetched, file = one.fetched, one.readable
-    fields = json.dumps(file.fields, ensure_ascii=False)
-    format = "csv" if file.format == "csv" else "json"
-    source = (one.file.day, fetched.source.name, fetched.content_hash)
-    return fixed_values(*source, run_id, now, format, fields, replay_id)
 
 
 def _broken(found: Rejects, rules: Sequence[Rule]) -> list[Rule]:

@@ -11,7 +11,7 @@ from service.engine.jobs.ingest.many import FilePart, count_all_rejects, stage_a
 from service.errors import InternalError, InvalidRequest
 from service.ingest.prepare import PreparedFile
 from service.ingest.publish import StagedIngest
-from service.ingest.quarantine import target_of
+from service.ingest.quarantine import quarantined_values, target_of
 from service.ingest.sources.fetch import check_unchanged
 from service.ingest.sources.readable import count_records, split
 from service.model.ingest.reading import Cleaning
@@ -115,8 +115,6 @@ class Together:
     def _quarantine(
         self, like: PreparedFile, cleaning: Cleaning, files: dict[int, PreparedFile], now: datetime
     ) -> None:
-        from service.ingest.run import quarantined_values
-
         table = self.run.parts.quarantines.ensure(self.run.table.name)
         parts = [
             FilePart(one.readable.path, tuple(quarantined_values(one, self.staged[i].outcome.run_id, now)))
