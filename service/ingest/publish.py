@@ -19,7 +19,7 @@ from service.engine.session.engine import Engine
 from service.ingest.day_files import FileOutcome, IngestOptions
 from service.ingest.exports.exports import Exports
 from service.ingest.history import INGEST, IngestHistory
-from service.ingest.prepare import PreparedFile
+from service.ingest.prepare import Preparation, PreparedFile
 from service.ingest.quarantine import DAY_COLUMN, Quarantines
 from service.jobs.job import Job
 from service.jobs.jobs import Jobs
@@ -46,6 +46,10 @@ class IngestParts:
     quarantines: Quarantines
     exports: Exports
     spool: Path
+
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation(self.engine, self.catalog, self.commits, self.history)
 
 
 @dataclass

@@ -12,16 +12,17 @@ from typing import Any
 from service.catalog.tables import Table
 from service.commits.commit import CommitResult
 from service.commits.tokens import PlanToken
+from service.engine.iceberg.staging import StagedFiles
 from service.engine.jobs.ingest.files import Rejects, count_good_rows, find_rejects, stage_good_rows
 from service.errors import FileRejected, FirnError, InternalError, InvalidRequest, OutcomeUnknown
 from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
 from service.ingest.drift import Drift, cleaning_of, stored_drift, unfit_column
-from service.ingest.prepare import Preparation, PreparedFile, fingerprint_of
+from service.ingest.prepare import PreparedFile, fingerprint_of
 from service.ingest.publish import IngestParts, Publication, StagedIngest, digest_of
 from service.ingest.quarantine import quarantined_values, target_of
 from service.ingest.sources.fetch import FetchedFile, check_unchanged
 from service.ingest.sources.readable import count_records, lines_before
-from service.ingest.tasks.together import Together, grouped
+from service.ingest.tasks.together import Together, grouped, guarded
 from service.jobs.job import Job
 from service.ledger.ingestions import IngestionRecord
 from service.model.call import Call
@@ -122,9 +123,6 @@ class IngestRun:
 
     def _prepare(self, files: Sequence[DayFile]) -> dict[int, PreparedFile]:
         prepared: dict[int, PreparedFile] = {}
-        parts = self.parts
-        properties = dict(self.table.iceberg.io.properties)
-        preparation = Preparation(parts.engine, parts.catalog, parts.commits, parts.history, properties)
         before = self.progress.bytes_read
         options = self.options
 
@@ -134,7 +132,7 @@ class IngestRun:
 
         for i, file in enumerate(files):
             with self.refusing(i, file):
-                found = preparation.prepare(self.table, file, options, self.folder, self.call, count)
+                found = self.parts.preparation.prepare(self.table, file, options, self.folder, self.call, count)
                 before += found.bytes if isinstance(found, FetchedFile) else found.fetched.bytes
                 if isinstance(found, PreparedFile) and found.evolves:
                     options = replace(options, dataset=found.dataset)  # the next ones add to what this one changed
@@ -149,12 +147,11 @@ class IngestRun:
 
     def _adopt(self, prepared: dict[int, PreparedFile]) -> None:
         """Give the table the columns of the files, before rows with them are written."""
-        preparation = Preparation(self.parts.engine, self.parts.catalog, self.parts.commits, self.parts.history, {})
         for i, one in prepared.items():
             with self.refusing(i, one.file):
                 own = dataset_of(self.table.properties)
                 stores = one.evolves or own is None
-                self.table = preparation.adopt(self.table, one.dataset, self.call, stores=stores)
+                self.table = self.parts.preparation.adopt(self.table, one.dataset, self.call, stores=stores)
         for i in self.outcomes:
             prepared.pop(i, None)
 
@@ -162,19 +159,15 @@ class IngestRun:
         """Write the rows of a file into data files, and its rejects into those of the quarantine."""
         one = staged.prepared
         run_id = uuid.uuid4().hex
-        cleaning = self.cleaning(one)
-        engine = self.parts.engine
         read = count_records(one.readable, one.fetched)
         target = target_of(self.table)
-        try:
-            staged.good = engine.run_for(self.call, stage_good_rows, target, one.readable, cleaning)
-        except InvalidRequest:  # an expression failed for a row, which is then a reject
-            if not any(column.expression for column in cleaning.columns):
-                raise
-            cleaning = replace(cleaning, guards_expressions=True)
-            staged.good = engine.run_for(self.call, stage_good_rows, target, one.readable, cleaning)
+
+        def stage(cleaning: Cleaning) -> StagedFiles:
+            return self.parts.engine.run_for(self.call, stage_good_rows, target, one.readable, cleaning)
+
+        written, cleaning = guarded(self.cleaning(one), stage)
+        staged.good, good = written, written.records
         check_unchanged(one.fetched)
-        good = staged.good.records
         if good < read:
             staged.rejects = self._rejected(one, cleaning, run_id, read - good, read)
         staged.outcome = self.outcome_of(one, run_id, read, good, staged.rejects, cleaning)

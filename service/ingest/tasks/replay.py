@@ -23,7 +23,7 @@ from service.engine.jobs.ingest.restate import DatedRows
 from service.errors import CommitConflict, FirnError, InvalidRequest, OutcomeUnknown
 from service.ingest.day_files import DayFile, IngestOptions, IngestProgress
 from service.ingest.drift import Drift
-from service.ingest.prepare import Preparation, PreparedFile
+from service.ingest.prepare import PreparedFile
 from service.ingest.publish import IngestParts, Publication, StagedIngest
 from service.ingest.quarantine import DAY_COLUMN, HASH_COLUMN, REPLAY_COLUMN, RUN_COLUMN, quarantined_values, target_of
 from service.ingest.run import IngestRun
@@ -99,9 +99,7 @@ class Replays:
         rules = dataset.model_copy(update={"max_rejects": None, "on_drift": drift})
         if dataset.on_error == "reject_file":
             rules = rules.model_copy(update={"on_error": "quarantine"})
-        Preparation(self.parts.engine, self.parts.catalog, self.parts.commits, self.parts.history, {}).adopt(
-            table, rules, call, stores=False
-        )
+        self.parts.preparation.adopt(table, rules, call, stores=False)
         progress = call.progress(IngestProgress)
         with working_folder(self.parts.spool) as folder:
             selection = self._select(table, quarantine, wanted, folder)

@@ -1,11 +1,12 @@
 """Write several small text files by one Spark job: a job for each would take far longer than their rows do."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from service.engine.iceberg.staging import StagedFiles
 from service.engine.jobs.ingest.files import Rejects
 from service.engine.jobs.ingest.many import FilePart, count_all_rejects, stage_all_good_rows, stage_all_rejects
 from service.errors import InternalError, InvalidRequest
@@ -19,6 +20,7 @@ from service.model.ingest.reading import Cleaning
 if TYPE_CHECKING:
     from service.ingest.run import IngestRun
 
+T = TypeVar("T")
 # Files are split into records in this process, which is slower than Spark for large ones.
 _SMALL, _MOST_BYTES, _MOST_FILES = 4 << 20, 32 << 20, 62
 
@@ -54,6 +56,17 @@ def _fits(one: PreparedFile, group: Mapping[int, PreparedFile]) -> bool:
         and one.dataset == first.dataset
         and all(one.file.day != other.file.day for other in group.values())
     )
+
+
+def guarded(cleaning: Cleaning, stage: Callable[[Cleaning], T]) -> tuple[T, Cleaning]:
+    """Stage rows, and return what was staged and by which rules: a row for which an expression fails is a reject."""
+    try:
+        return stage(cleaning), cleaning
+    except InvalidRequest:  # an expression failed for a row; guarded ones cost time
+        if not any(column.expression for column in cleaning.columns):
+            raise
+    cleaning = replace(cleaning, guards_expressions=True)
+    return stage(cleaning), cleaning
 
 
 @dataclass
@@ -101,13 +114,11 @@ class Together:
     def _stage(self, like: PreparedFile, cleaning: Cleaning, parts: dict[int, FilePart]) -> Cleaning:
         """Write the good rows; the rules by which that was done."""
         reading = (target_of(self.run.table), like.readable)
-        try:
-            good = self._job(stage_all_good_rows, *reading, cleaning, list(parts.values()))
-        except InvalidRequest:  # an expression failed for a row, which is then a reject
-            if not any(column.expression for column in cleaning.columns):
-                raise
-            cleaning = replace(cleaning, guards_expressions=True)
-            good = self._job(stage_all_good_rows, *reading, cleaning, list(parts.values()))
+
+        def stage(cleaning: Cleaning) -> list[StagedFiles]:
+            return list(self._job(stage_all_good_rows, *reading, cleaning, list(parts.values())))
+
+        good, cleaning = guarded(cleaning, stage)
         for i, files in zip(parts, good, strict=True):
             self.staged[i].good = files
         return cleaning
