@@ -32,7 +32,7 @@ class MergedPeriod:
         return bool(self.files_before != self.files_after or self.output or self.source_files_deleted)
 
 
-def _now() -> datetime:
+def now() -> datetime:
     return datetime.now(UTC)
 
 
@@ -42,14 +42,14 @@ class PeriodMerges:
 
     history: IngestHistory
     exports: Exports
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = now
 
     def choose(self, table: Table, period: str, *, allow_incomplete: bool, force: bool) -> PeriodChoice:
         """The periods that a request names. InvalidRequest if the table has none, or if one cannot be merged."""
         config = ingestion_config(table, "period")
         self.history.complete(table)
         ingested = {date.fromisoformat(day) for day in self.history.current(table)}
-        today = self.now().astimezone(check_zone(config.compaction.trigger.timezone or "UTC", "timezone")).date()
+        today = local_date(self.now(), config)
         return choose_periods(period, config, ingested, today, allow_incomplete=allow_incomplete, force=force)
 
     def deletes_source(self, table: Table, wanted: bool | None) -> bool:
@@ -85,6 +85,11 @@ class PeriodMerges:
             merged.append(MergedPeriod(period, has.records, had.count, has.count, output, deleted))
             warnings += failed
         return merged, warnings
+
+
+def local_date(moment: datetime, config: TableFile) -> date:
+    """The date of a moment in the time zone in which the periods of a table become due."""
+    return moment.astimezone(check_zone(config.compaction.trigger.timezone or "UTC", "timezone")).date()
 
 
 def ingestion_config(table: Table, field: str) -> TableFile:
