@@ -9,7 +9,7 @@ from service.errors import InvalidRequest
 from service.ingest.exports.exports import Exports
 from service.ingest.history import IngestHistory
 from service.ingest.periods.choice import PeriodChoice, choose_periods
-from service.ingest.periods.files import FilesBefore, PeriodFiles, files_by_period
+from service.ingest.periods.files import FilesBefore, PeriodFiles, files_by_period, kept_paths
 from service.model.ingest.reserved import table_file_of
 from service.model.ingest.table_file import TableFile
 from service.model.times import check_zone
@@ -74,13 +74,13 @@ class PeriodMerges:
         """
         config = ingestion_config(after, "period")
         old, new = before.current, files_by_period(after)
+        counts_data_files = delete_source and not config.export
+        kept = kept_paths(after) if counts_data_files else set()
         merged, warnings = [], []
         for period in periods:
             had, has = old.get(period, PeriodFiles()), new.get(period, PeriodFiles())
             exported, failed = self.exports.after_compaction(after, period, delete_days=delete_source)
-            deleted = exported.days_deleted
-            if delete_source and not config.export:
-                deleted = before.deleted(after, period)
+            deleted = before.deleted(period, has, kept) if counts_data_files else exported.days_deleted
             output = None if exported.written is None else exported.written.path
             merged.append(MergedPeriod(period, has.records, had.count, has.count, output, deleted))
             warnings += failed
