@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Table
 from service.commits import tokens
 from service.commits.commit import Commits
-from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
+from service.ingest.day_files import DayFile, IngestOptions, IngestOutcome, IngestProgress
 from service.ingest.history import INGEST
 from service.ingest.ingests import Ingests
 from service.ingest.quarantine import quarantine_name
@@ -18,7 +18,7 @@ from service.jobs.background import Background
 from service.model.call import Call, fingerprint
 from service.operations.examples import accepted, planned, response
 from service.operations.ingest_examples import ADDRESS, CREATE
-from service.operations.ingest_requests import TableFileRequest, ingested_table, parse_date
+from service.operations.ingest_requests import TableFileRequest, file_counts, ingested_table, parse_date
 from service.operations.operation import (
     AcceptedResult,
     BackgroundRequest,
@@ -164,8 +164,8 @@ def ingest(
 
 
 def _options(request: Ingest) -> IngestOptions:
-    said = {k: v for k, v in request.model_dump(mode="python").items() if k not in _OPTIONS}
-    digest = fingerprint(said)
+    given = {k: v for k, v in request.model_dump(mode="python").items() if k not in _OPTIONS}
+    digest = fingerprint(given)
     token = None if request.plan_token is None else tokens.read(request.plan_token, digest)
     return IngestOptions(
         request.mode,
@@ -186,7 +186,7 @@ def result_of(table: Table, outcome: IngestOutcome, *, dry_run: bool = False) ->
         "drift": IngestDrift(**file.drift.as_json()) if file.drift else None,
         "content_hash": file.content_hash,
         "bytes_read": file.bytes,
-        **({**_counts(file), **_replaced(outcome)} if not file.is_unchanged else {"unchanged": True}),
+        **({**file_counts(file), **_replaced(outcome)} if not file.is_unchanged else {"unchanged": True}),
     }
     metadata = Metadata(snapshot_id=outcome.commit.snapshot_id)
     if dry_run:
@@ -198,15 +198,6 @@ def result_of(table: Table, outcome: IngestOutcome, *, dry_run: bool = False) ->
         }
     warnings = list(outcome.warnings) or None
     return IngestResult(**figures, run_id=file.run_id or None, warnings=warnings, metadata=metadata)
-
-
-def _counts(file: FileOutcome) -> dict[str, Any]:
-    return {
-        "records_read": file.records_read,
-        "records_ingested": file.records_ingested,
-        "records_rejected": file.records_rejected,
-        "rejects": dict(file.rejects) or None,
-    }
 
 
 def _replaced(outcome: IngestOutcome) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.commits.commit import Commits
-from service.ingest.day_files import FileOutcome, IngestOptions
+from service.ingest.day_files import IngestOptions
 from service.ingest.sources.roots import Roots
 from service.ingest.tasks.backfill import (
     INGEST_RANGE,
@@ -20,7 +20,7 @@ from service.jobs.background import Background
 from service.model.call import Call
 from service.operations.examples import accepted, planned, response
 from service.operations.ingest_examples import ADDRESS, CREATE
-from service.operations.ingest_requests import TableFileRequest, ingested_table, parse_date
+from service.operations.ingest_requests import TableFileRequest, file_counts, ingested_table, parse_date
 from service.operations.operation import (
     AcceptedResult,
     BackgroundRequest,
@@ -174,13 +174,4 @@ def _details(one: DayOutcome) -> dict[str, Any]:
     if one.error is not None:
         found = {"code": one.error.code, "message": one.error.message, "details": one.error.details}
         return {"error": {name: value for name, value in found.items() if value}}
-    return _counts(one.file) if one.file is not None and one.state == "ingested" else {}
-
-
-def _counts(file: FileOutcome) -> dict[str, Any]:
-    return {
-        "records_read": file.records_read,
-        "records_ingested": file.records_ingested,
-        "records_rejected": file.records_rejected,
-        "rejects": dict(file.rejects) or None,
-    }
+    return file_counts(one.file) if one.file is not None and one.state == "ingested" else {}

@@ -160,19 +160,12 @@ def _parse_yaml(text: str, path: str) -> Any:
 
 @contextmanager
 def _yaml_errors(where: str) -> Iterator[None]:
-    import yaml
+    from service.ingest.yaml_loader import NOT_YAML, yaml_problem
 
     try:
         yield
-    except yaml.MarkedYAMLError as e:
-        mark = e.problem_mark or e.context_mark
-        problem = " ".join(filter(None, (e.problem or e.context, e.note)))
-        if mark is None:
-            raise UsageError(f"{where} is not YAML: {problem}") from e
-        raise UsageError(f"{where} is not YAML: line {mark.line + 1}: {problem}\n{mark.get_snippet() or ''}") from e
-    except (yaml.YAMLError, ValueError, KeyError, RecursionError) as e:
-        problem = " ".join(str(e).split())
-        raise UsageError(f"{where} is not YAML: {problem}") from e
+    except NOT_YAML as e:
+        raise UsageError(f"{where} is not YAML: {yaml_problem(e)}") from e
 
 
 def _parse_properties(text: str, path: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 
-from service.catalog.tables import Table
 from service.commits.commit import CommitResult
 from service.commits.tokens import PlanToken
 from service.engine.jobs.ingest.restate import Replaced
@@ -86,7 +85,5 @@ class IngestOutcome:
     files: tuple[FileOutcome, ...]
     replaced: Replaced = field(default_factory=Replaced)
     plan_token: str | None = None
-    quarantine: Table | None = None
-    """The table with rejected rows, if there were any."""
     warnings: tuple[str, ...] = ()
     """What failed after the commit, and can be repeated."""

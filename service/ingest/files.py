@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from service.errors import FirnError, InvalidRequest
-from service.ingest.yaml_loader import Loader
+from service.ingest.yaml_loader import NOT_YAML, Loader, yaml_problem
 from service.jobs.schedules.times import ScheduleTiming, check_timing
 from service.model.ingest.dataset import Dataset
 from service.model.ingest.table_file import FileModel, TableFile
@@ -66,13 +66,9 @@ def _parsed(text: str, field: str) -> Any:
     try:
         return yaml.load(text, Loader)  # a safe loader
     except yaml.MarkedYAMLError as e:
-        mark = e.problem_mark or e.context_mark
-        where = "" if mark is None else f"line {mark.line + 1}: "
-        snippet = "" if mark is None else f"\n{mark.get_snippet() or ''}"
-        problem = " ".join(filter(None, (e.problem or e.context, e.note)))
-        raise InvalidRequest(f"{field}: {where}{problem}{snippet}", field=field) from e
-    except (yaml.YAMLError, ValueError, KeyError, RecursionError) as e:
-        raise InvalidRequest.at(field, f"it is not YAML: {' '.join(str(e).split())[:200]}") from e
+        raise InvalidRequest.at(field, yaml_problem(e)) from e
+    except NOT_YAML as e:
+        raise InvalidRequest.at(field, f"it is not YAML: {yaml_problem(e)[:200]}") from e
 
 
 def _located(error: FirnError, content: str | Mapping[str, Any], field: str) -> FirnError:

@@ -1,14 +1,12 @@
 """Ingest files: each becomes the rows of its date, and all of them are committed at once."""
 
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
 from service.catalog.tables import Table
 from service.commits.commit import CommitResult
-from service.engine.jobs.ingest.files import Rejects
 from service.errors import InvalidRequest
 from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
 from service.ingest.history import INGEST
@@ -23,11 +21,6 @@ from service.model.ingest.reserved import (
     table_file_of,
 )
 from service.model.ingest.table_file import TableFile
-
-log = logging.getLogger("firn.ingest")
-
-_AT_ONCE = 2
-_NOTHING = Rejects(())
 
 
 @dataclass(frozen=True)

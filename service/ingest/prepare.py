@@ -55,14 +55,12 @@ def fingerprint_of(dataset: Dataset | None) -> str:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Prepares the files of one ingest."""
+    """Prepares files to be ingested, and tables for their columns."""
 
     engine: Engine
     catalog: Catalog
     commits: Commits
     history: IngestHistory
-    properties: Mapping[str, str]
-    """Of the catalog's storage, with its credentials."""
 
     def prepare(
         self,
@@ -79,7 +77,8 @@ class Preparation:
         """
         dataset = options.dataset or dataset_of(table.properties)
         how = dataset.csv if dataset else CsvFormat()
-        fetched = fetch(file.source, folder, self.properties, quote=how.quote, encoding=how.encoding, progress=progress)
+        properties = table.iceberg.io.properties  # of the catalog's storage, with its credentials
+        fetched = fetch(file.source, folder, properties, quote=how.quote, encoding=how.encoding, progress=progress)
         if file.version is not None and file.version != (fetched.bytes, fetched.modified_ms):
             raise InvalidFile(f"{file.source.name!r} has changed since it was found; it is read once it is complete")
         if (

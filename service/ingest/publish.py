@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from service.engine.session.engine import Engine
 from service.ingest.day_files import FileOutcome, IngestOptions
 from service.ingest.exports.exports import Exports
 from service.ingest.history import INGEST, IngestHistory
-from service.ingest.prepare import PreparedFile
+from service.ingest.prepare import Preparation, PreparedFile
 from service.ingest.quarantine import DAY_COLUMN, Quarantines
 from service.jobs.job import Job
 from service.jobs.jobs import Jobs
@@ -32,9 +32,6 @@ from service.model.ingest.reserved import (
 from service.model.times import now_ms
 
 log = logging.getLogger("firn.ingest")
-
-_AT_ONCE = 2
-_NOTHING = Rejects(())
 
 
 @dataclass(frozen=True)
@@ -50,6 +47,10 @@ class IngestParts:
     exports: Exports
     spool: Path
 
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation(self.engine, self.catalog, self.commits, self.history)
+
 
 @dataclass
 class StagedIngest:
@@ -58,7 +59,7 @@ class StagedIngest:
     outcome: FileOutcome
     prepared: PreparedFile
     good: StagedFiles | None = None
-    rejects: Rejects = _NOTHING
+    rejects: Rejects = field(default_factory=Rejects)
     marked: StagedFiles | None = None
     """Of a replay: its good rows, as rows of the quarantine that name the replay."""
 

@@ -1,9 +1,13 @@
 """The table of rejected rows beside an ingestion table: `<table>__quarantine`."""
 
+import json
+from datetime import datetime
+
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.engine.jobs.ingest.files import IngestTarget
 from service.errors import TableExists, TableNotFound
+from service.ingest.prepare import PreparedFile
 from service.model.call import Call
 from service.model.ingest.table_file import QUARANTINE_SUFFIX
 from service.model.names import TableName
@@ -74,7 +78,12 @@ def target_of(table: Table) -> IngestTarget:
     return IngestTarget(table.spark_name, table.uuid, table.schema_id)
 
 
-def fixed_values(*values: object) -> list[tuple[Field, object]]:
-    """The columns that are the same in all rejected rows of a file: date, file, hash, run, time, format, fields and
-    replay."""
-    return list(zip(_FIXED, values, strict=True))
+def quarantined_values(
+    one: PreparedFile, run_id: str, now: datetime, replay_id: str | None = None
+) -> list[tuple[Field, object]]:
+    """The columns that are the same in all quarantined rows of a file."""
+    fetched, file = one.fetched, one.readable
+    fields = json.dumps(file.fields, ensure_ascii=False)
+    format = "csv" if file.format == "csv" else "json"
+    source = (one.file.day, fetched.source.name, fetched.content_hash)
+    return list(zip(_FIXED, (*source, run_id, now, format, fields, replay_id), strict=True))

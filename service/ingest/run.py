@@ -1,7 +1,5 @@
 """One ingest of some files: prepared, written beside the table, and committed at once."""
 
-import json
-import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +12,17 @@ from typing import Any
 from service.catalog.tables import Table
 from service.commits.commit import CommitResult
 from service.commits.tokens import PlanToken
+from service.engine.iceberg.staging import StagedFiles
 from service.engine.jobs.ingest.files import Rejects, count_good_rows, find_rejects, stage_good_rows
 from service.errors import FileRejected, FirnError, InternalError, InvalidRequest, OutcomeUnknown
 from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
 from service.ingest.drift import Drift, cleaning_of, stored_drift, unfit_column
-from service.ingest.prepare import Preparation, PreparedFile, fingerprint_of
+from service.ingest.prepare import PreparedFile, fingerprint_of
 from service.ingest.publish import IngestParts, Publication, StagedIngest, digest_of
-from service.ingest.quarantine import fixed_values, target_of
+from service.ingest.quarantine import quarantined_values, target_of
 from service.ingest.sources.fetch import FetchedFile, check_unchanged
 from service.ingest.sources.readable import count_records, lines_before
-from service.ingest.tasks.together import Together, grouped
+from service.ingest.tasks.together import Together, grouped, guarded
 from service.jobs.job import Job
 from service.ledger.ingestions import IngestionRecord
 from service.model.call import Call
@@ -38,10 +37,7 @@ from service.model.ingest.reserved import (
 from service.model.ingest.table_file import TableFile
 from service.model.times import now_ms
 
-log = logging.getLogger("firn.ingest")
-
 _AT_ONCE = 2
-_NOTHING = Rejects(())
 
 
 @dataclass
@@ -90,7 +86,7 @@ class IngestRun:
         cleaning = replace(self.cleaning(one), guards_expressions=True)
         read = count_records(one.readable, one.fetched)
         good = self.parts.engine.run_for(self.call, count_good_rows, one.readable, cleaning)
-        rejects = self._rejects(one, cleaning, None, ()) if good < read else _NOTHING
+        rejects = self._rejects(one, cleaning, None, ()) if good < read else Rejects()
         outcome = self.outcome_of(one, "", read, good, rejects, cleaning)
         self.check_rejects(one, outcome, cleaning)
         return outcome
@@ -127,9 +123,6 @@ class IngestRun:
 
     def _prepare(self, files: Sequence[DayFile]) -> dict[int, PreparedFile]:
         prepared: dict[int, PreparedFile] = {}
-        parts = self.parts
-        properties = dict(self.table.iceberg.io.properties)
-        preparation = Preparation(parts.engine, parts.catalog, parts.commits, parts.history, properties)
         before = self.progress.bytes_read
         options = self.options
 
@@ -139,7 +132,7 @@ class IngestRun:
 
         for i, file in enumerate(files):
             with self.refusing(i, file):
-                found = preparation.prepare(self.table, file, options, self.folder, self.call, count)
+                found = self.parts.preparation.prepare(self.table, file, options, self.folder, self.call, count)
                 before += found.bytes if isinstance(found, FetchedFile) else found.fetched.bytes
                 if isinstance(found, PreparedFile) and found.evolves:
                     options = replace(options, dataset=found.dataset)  # the next ones add to what this one changed
@@ -154,12 +147,11 @@ class IngestRun:
 
     def _adopt(self, prepared: dict[int, PreparedFile]) -> None:
         """Give the table the columns of the files, before rows with them are written."""
-        preparation = Preparation(self.parts.engine, self.parts.catalog, self.parts.commits, self.parts.history, {})
         for i, one in prepared.items():
             with self.refusing(i, one.file):
                 own = dataset_of(self.table.properties)
                 stores = one.evolves or own is None
-                self.table = preparation.adopt(self.table, one.dataset, self.call, stores=stores)
+                self.table = self.parts.preparation.adopt(self.table, one.dataset, self.call, stores=stores)
         for i in self.outcomes:
             prepared.pop(i, None)
 
@@ -167,19 +159,15 @@ class IngestRun:
         """Write the rows of a file into data files, and its rejects into those of the quarantine."""
         one = staged.prepared
         run_id = uuid.uuid4().hex
-        cleaning = self.cleaning(one)
-        engine = self.parts.engine
         read = count_records(one.readable, one.fetched)
         target = target_of(self.table)
-        try:
-            staged.good = engine.run_for(self.call, stage_good_rows, target, one.readable, cleaning)
-        except InvalidRequest:  # an expression failed for a row, which is then a reject
-            if not any(column.expression for column in cleaning.columns):
-                raise
-            cleaning = replace(cleaning, guards_expressions=True)
-            staged.good = engine.run_for(self.call, stage_good_rows, target, one.readable, cleaning)
+
+        def stage(cleaning: Cleaning) -> StagedFiles:
+            return self.parts.engine.run_for(self.call, stage_good_rows, target, one.readable, cleaning)
+
+        written, cleaning = guarded(self.cleaning(one), stage)
+        staged.good, good = written, written.records
         check_unchanged(one.fetched)
-        good = staged.good.records
         if good < read:
             staged.rejects = self._rejected(one, cleaning, run_id, read - good, read)
         staged.outcome = self.outcome_of(one, run_id, read, good, staged.rejects, cleaning)
@@ -201,7 +189,7 @@ class IngestRun:
             found = self._rejects(one, cleaning, None, ())
             if limit is not None and limit.exceeded(rejected, read):
                 return found
-            if any(rule.is_conversion for rule in _broken(found, cleaning.rules(width_of(one)))):
+            if any(rule.is_conversion for rule in _broken(found, cleaning.rules(one.readable))):
                 return found
         now = datetime.now(UTC)
         values = quarantined_values(one, run_id, now)
@@ -219,7 +207,7 @@ class IngestRun:
         """Raise FileRejected if the rejects refuse the file as a whole."""
         dataset, rejected = one.dataset, outcome.records_rejected
         name, why = one.fetched.source.name, ""
-        by_text = {rule.text: rule for rule in cleaning.rules(width_of(one))}
+        by_text = {rule.text: rule for rule in cleaning.rules(one.readable)}
         limit = dataset.max_rejects
         details: dict[str, Any] = {"records_read": outcome.records_read, "records_rejected": rejected}
         details["rejects"] = dict(outcome.rejects)
@@ -259,7 +247,7 @@ class IngestRun:
     def outcome_of(
         self, one: PreparedFile, run_id: str, read: int, good: int, rejects: Rejects, cleaning: Cleaning
     ) -> FileOutcome:
-        texts = [rule.text for rule in cleaning.rules(width_of(one))]
+        texts = [rule.text for rule in cleaning.rules(one.readable)]
         by_rule: dict[str, int] = {}
         for text, count in zip(texts, rejects.by_rule, strict=False):
             if count:
@@ -313,18 +301,5 @@ class IngestRun:
         self.parts.history.record(self.table, [refused])
 
 
-def quarantined_values(one: PreparedFile, run_id: str, now: datetime, replay_id: str | None = None) -> Any:
-    """The columns that are the same in all quarantined rows of a file."""
-    fetched, file = one.fetched, one.readable
-    fields = json.dumps(file.fields, ensure_ascii=False)
-    format = "csv" if file.format == "csv" else "json"
-    source = (one.file.day, fetched.source.name, fetched.content_hash)
-    return fixed_values(*source, run_id, now, format, fields, replay_id)
-
-
 def _broken(found: Rejects, rules: Sequence[Rule]) -> list[Rule]:
     return [rule for rule, count in zip(rules, found.by_rule, strict=True) if count]
-
-
-def width_of(one: PreparedFile) -> int:
-    return len(one.readable.fields) if one.readable.format == "csv" else 0

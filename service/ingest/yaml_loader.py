@@ -11,6 +11,8 @@ import yaml
 _TAG = "tag:yaml.org,2002:"
 _TYPE_START, _TYPE_END = re.compile(r"\w+\(\s*\d+\Z"), re.compile(r"\d+\s*\)\Z")
 _FLOW = ("[", "{", "'", '"')
+# What reading a text that is not YAML raises.
+NOT_YAML = (yaml.YAMLError, ValueError, KeyError, RecursionError)
 
 
 class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
@@ -18,6 +20,15 @@ class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
 
     So 01234, +41, 0x1F, 12:30, a date and `no` are text.
     """
+
+
+def yaml_problem(error: Exception) -> str:
+    """What is wrong with a text, by one of the errors NOT_YAML: with its line and what is there, if that is known."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return " ".join(str(error).split())
+    mark = error.problem_mark or error.context_mark
+    problem = " ".join(filter(None, (error.problem or error.context, error.note)))
+    return problem if mark is None else f"line {mark.line + 1}: {problem}\n{mark.get_snippet() or ''}"
 
 
 def value_of(text: str) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, delete, or_, select
+from sqlalchemy import ColumnElement, or_, select
 
 from service.ledger.database import insert_new
 from service.ledger.ledger import Ledger
@@ -98,21 +98,12 @@ class IngestionRecords:
         )
         return [(TableName(row.tenant, row.namespace, row.table_name), str(row.table_file)) for row in rows]
 
-    def is_empty(self, table_uuid: str) -> bool:
-        return not self._ledger.rows(select(ingestions.c.run_id).where(ingestions.c.table_uuid == table_uuid).limit(1))
-
     def changes_since(self, table_uuid: str, since_ms: int) -> set[str]:
         """The operations of the changes of a table that began after a time and made a snapshot."""
         made = select(batches.c.operation).where(
             batches.c.table_uuid == table_uuid, batches.c.begun_ms >= since_ms, batches.c.snapshot_id > 0
         )
         return {str(row.operation) for row in self._ledger.rows(made.distinct())}
-
-    def remove(self, table_uuid: str) -> None:
-        """Delete the log of a table that is removed."""
-        with self._ledger._writing() as connection:
-            for one in (ingestions, ingestion_tables):
-                connection.execute(delete(one).where(one.c.table_uuid == table_uuid))
 
 
 def as_summary(done: Iterable[IngestionRecord]) -> list[dict[str, Any]]:

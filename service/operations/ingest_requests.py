@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.errors import InvalidRequest, TableNotFound
+from service.ingest.day_files import FileOutcome
 from service.ingest.files import read_dataset, read_table_file, stored_text
 from service.ingest.sources.roots import Roots, is_remote
 from service.model.call import Call
@@ -102,6 +103,16 @@ def parse_date(text: str, field: str = "date") -> date:
     except ValueError:
         pass
     raise InvalidRequest.at(field, f"{text[:80]!r} is not a date; write it as 2024-01-31")
+
+
+def file_counts(file: FileOutcome) -> dict[str, Any]:
+    """The rows of a file, as responses show them."""
+    return {
+        "records_read": file.records_read,
+        "records_ingested": file.records_ingested,
+        "records_rejected": file.records_rejected,
+        "rejects": dict(file.rejects) or None,
+    }
 
 
 def _content(value: Any, field: str) -> str | Mapping[str, Any]:

@@ -31,6 +31,9 @@ _STRING = Primitive("string")
 # Spark makes one method of a layer, and Java never compiles a method of more than 8,000 bytes.
 _AT_ONCE = 12
 
+Constants = Sequence[tuple[Field, Mapping[str, Any]]]
+"""Columns that have one value in all rows of a file, with the value by the file's name."""
+
 
 @dataclass(frozen=True)
 class FieldSource:
@@ -196,23 +199,18 @@ class _Plain:
         return converted(self._given, source, self.column.type)
 
 
-def rows_of_table(cleaning: Cleaning, source: str, parameters: Parameters) -> str:
+def of_one_file(values: Sequence[tuple[Field, Any]]) -> Constants:
+    """The columns that have the same value in all rows of the only file that is read."""
+    return [(field, {"": value}) for field, value in values]
+
+
+def rows_of_table(cleaning: Cleaning, source: str, constants: Constants, parameters: Parameters) -> str:
     """The rows that break no rule, with the table's internal columns."""
     listed = [identifier(column.name) for column in cleaning.columns]
-    listed += [f"{literal(f.type, value, parameters)} AS {identifier(f.name)}" for f, value in cleaning.constants]
-    return f"SELECT {', '.join(listed)} FROM {source} WHERE {IS_GOOD}"
+    return f"SELECT {', '.join([*listed, *_by_file(constants, parameters)])} FROM {source} WHERE {IS_GOOD}"
 
 
-def rows_of_files(
-    cleaning: Cleaning, source: str, by_file: Sequence[tuple[Field, Mapping[str, Any]]], parameters: Parameters
-) -> str:
-    """The rows of several files that break no rule, with the table's internal columns."""
-    listed = [identifier(column.name) for column in cleaning.columns]
-    return f"SELECT {', '.join([*listed, *_by_file(by_file, parameters)])} FROM {source} WHERE {IS_GOOD}"
-
-
-def _by_file(constants: Sequence[tuple[Field, Mapping[str, Any]]], parameters: Parameters) -> Iterator[str]:
-    """Columns whose value depends on the file of a row."""
+def _by_file(constants: Constants, parameters: Parameters) -> Iterator[str]:
     for field, values in constants:
         value = literal(field.type, next(iter(values.values())), parameters)
         if len(set(values.values())) > 1:
@@ -221,22 +219,14 @@ def _by_file(constants: Sequence[tuple[Field, Mapping[str, Any]]], parameters: P
         yield f"{value} AS {identifier(field.name)}"
 
 
-def quarantined(
-    source: str,
-    rules: Sequence[Rule],
-    line: str,
-    values: Sequence[tuple[Field, Any]],
-    parameters: Parameters,
-    by_file: Sequence[tuple[Field, Mapping[str, Any]]] = (),
-) -> str:
+def quarantined(source: str, rules: Sequence[Rule], line: str, constants: Constants, parameters: Parameters) -> str:
     """Rejected rows as rows of the quarantine table."""
     texts = ", ".join(parameters.add(rule.text) for rule in rules)
     names = ", ".join(parameters.add(rule.column or "") for rule in rules)
     raw = f"make_valid_utf8({RAW})"
     listed = [f"{line} AS line", f"{raw} AS raw", f"element_at(array({texts}), {RULE} + 1) AS rule"]
     listed.append(f"nullif(element_at(array({names}), {RULE} + 1), '') AS column_name")
-    listed += [f"{literal(f.type, value, parameters)} AS {identifier(f.name)}" for f, value in values]
-    listed += _by_file(by_file, parameters)
+    listed += _by_file(constants, parameters)
     return f"SELECT {', '.join(listed)} FROM {source}"
 
 

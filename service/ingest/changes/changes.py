@@ -1,6 +1,5 @@
 """Apply a changed table file and dataset file to a table: all of the differences, or none."""
 
-import logging
 from dataclasses import dataclass
 
 from service.catalog.alter import Alteration, alter
@@ -19,7 +18,6 @@ from service.model.ingest.table_file import TableFile
 from service.model.properties import COMMENT
 from service.model.schema.evolution import SchemaChanges, evolve
 
-log = logging.getLogger("firn.ingest")
 APPLY = "APPLY_TABLE"
 
 

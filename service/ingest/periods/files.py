@@ -1,7 +1,7 @@
 """The data files of an ingestion table, by period: from metadata alone."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from service.catalog.files.data_files import DataFile, list_files
@@ -61,11 +61,13 @@ class FilesBefore:
                 ever[period].update(files.paths)
         return cls(files_by_period(table), {period: frozenset(paths) for period, paths in ever.items()})
 
-    def deleted(self, after: Table, period: str) -> int:
-        """How many of the files that a merge of a period replaced are in no snapshot any more. If the period was merged
-        earlier, those of all its snapshots count."""
-        then, now = (found.get(period, PeriodFiles()) for found in (self.current, files_by_period(after)))
-        gone = set(then.paths if then.paths != now.paths else self.ever.get(period, ()))
-        for snapshot in after.snapshots():
-            gone -= {file.path for file in list_files(after, snapshot.snapshot_id).data}
-        return len(gone)
+    def deleted(self, period: str, now: PeriodFiles, kept: Set[str]) -> int:
+        """How many of the files that a merge of a period replaced are not `kept`. If the period was merged earlier,
+        those of all its snapshots count."""
+        then = self.current.get(period, PeriodFiles())
+        return len(set(then.paths if then.paths != now.paths else self.ever.get(period, ())) - kept)
+
+
+def kept_paths(table: Table) -> set[str]:
+    """The paths of the data files of all snapshots."""
+    return {file.path for snapshot in table.snapshots() for file in list_files(table, snapshot.snapshot_id).data}

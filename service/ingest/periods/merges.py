@@ -9,7 +9,7 @@ from service.errors import InvalidRequest
 from service.ingest.exports.exports import Exports
 from service.ingest.history import IngestHistory
 from service.ingest.periods.choice import PeriodChoice, choose_periods
-from service.ingest.periods.files import FilesBefore, PeriodFiles, files_by_period
+from service.ingest.periods.files import FilesBefore, PeriodFiles, files_by_period, kept_paths
 from service.model.ingest.reserved import table_file_of
 from service.model.ingest.table_file import TableFile
 from service.model.times import check_zone
@@ -32,7 +32,7 @@ class MergedPeriod:
         return bool(self.files_before != self.files_after or self.output or self.source_files_deleted)
 
 
-def _now() -> datetime:
+def now() -> datetime:
     return datetime.now(UTC)
 
 
@@ -42,14 +42,14 @@ class PeriodMerges:
 
     history: IngestHistory
     exports: Exports
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = now
 
     def choose(self, table: Table, period: str, *, allow_incomplete: bool, force: bool) -> PeriodChoice:
         """The periods that a request names. InvalidRequest if the table has none, or if one cannot be merged."""
         config = ingestion_config(table, "period")
         self.history.complete(table)
         ingested = {date.fromisoformat(day) for day in self.history.current(table)}
-        today = self.now().astimezone(check_zone(config.compaction.trigger.timezone or "UTC", "timezone")).date()
+        today = local_date(self.now(), config)
         return choose_periods(period, config, ingested, today, allow_incomplete=allow_incomplete, force=force)
 
     def deletes_source(self, table: Table, wanted: bool | None) -> bool:
@@ -74,17 +74,22 @@ class PeriodMerges:
         """
         config = ingestion_config(after, "period")
         old, new = before.current, files_by_period(after)
+        counts_data_files = delete_source and not config.export
+        kept = kept_paths(after) if counts_data_files else set()
         merged, warnings = [], []
         for period in periods:
             had, has = old.get(period, PeriodFiles()), new.get(period, PeriodFiles())
             exported, failed = self.exports.after_compaction(after, period, delete_days=delete_source)
-            deleted = exported.days_deleted
-            if delete_source and not config.export:
-                deleted = before.deleted(after, period)
+            deleted = before.deleted(period, has, kept) if counts_data_files else exported.days_deleted
             output = None if exported.written is None else exported.written.path
             merged.append(MergedPeriod(period, has.records, had.count, has.count, output, deleted))
             warnings += failed
         return merged, warnings
+
+
+def local_date(moment: datetime, config: TableFile) -> date:
+    """The date of a moment in the time zone in which the periods of a table become due."""
+    return moment.astimezone(check_zone(config.compaction.trigger.timezone or "UTC", "timezone")).date()
 
 
 def ingestion_config(table: Table, field: str) -> TableFile:

@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 
 from service.catalog.tables import Table
 from service.ingest.due import gaps, missing_days
 from service.ingest.history import IngestHistory
 from service.ingest.periods.files import PeriodFiles, files_by_period
-from service.ingest.periods.merges import ingestion_config
+from service.ingest.periods.merges import ingestion_config, local_date, now
 from service.ledger.ingestions import IngestionRecord
 from service.ledger.jobs import JobRecords
 from service.model.ingest.periods import days_of, period_of
 from service.model.properties import target_file_size_mb
-from service.model.times import check_zone
 from service.settings import IcebergSettings
 
 _ERRORS, _COMPACTIONS = 10, 10_000
@@ -49,10 +48,6 @@ class IngestionStatus:
         return [one.period for one in self.periods if one.is_merged]
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True)
 class IngestionStatuses:
     """Computes the state of ingestion tables."""
@@ -60,7 +55,7 @@ class IngestionStatuses:
     settings: IcebergSettings
     jobs: JobRecords
     history: IngestHistory
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = now
 
     def of(self, table: Table) -> IngestionStatus:
         """The state of a table; InvalidRequest if it was not made from a table file."""
@@ -70,7 +65,7 @@ class IngestionStatuses:
         current = {date.fromisoformat(day): done for day, done in self.history.current(table).items()}
         days = sorted(current)
         with_rows = {day for day, done in current.items() if any(one.records_ingested for one in done)}
-        today = self.now().astimezone(check_zone(config.compaction.trigger.timezone or "UTC", "timezone")).date()
+        today = local_date(self.now(), config)
         by_period: dict[str, list[date]] = {}
         for day in days:
             by_period.setdefault(period_of(day, config.granularity), []).append(day)
@@ -82,7 +77,7 @@ class IngestionStatuses:
             self._periods(table, by_period, with_rows, {period for one in compacted for period in one}, today),
             len(compacted),
             tuple(one for one in reversed(records) if one.state == "refused")[:_ERRORS],
-            self._ledger,
+            self.history.records.place,
         )
 
     def _periods(
@@ -107,14 +102,9 @@ class IngestionStatuses:
         """The periods of each compaction of periods that ended well and is still in the log."""
         name = table.name
         log = self.jobs.log("COMPACT", _COMPACTIONS, tenant=name.tenant, namespace=name.namespace, table=name.table)
-        asked = (
+        merged = (
             (one.details.get("request") or {}).get("periods")
             for one in log
             if one.table_uuid == table.uuid and one.state == "done"
         )
-        return [list(periods) for periods in asked if periods]
-
-    @property
-    def _ledger(self) -> str:
-        """The path of the ledger's file, or its URL without a password."""
-        return self.history.records.place
+        return [list(periods) for periods in merged if periods]

@@ -23,7 +23,7 @@ from service.model.schema.types import fold_case
 
 _CHUNK = 4 << 20
 _GROUP_ROWS = 1 << 17
-_SPLIT = pa.schema([(LINE_COLUMN, pa.int64()), (RAW_COLUMN, pa.string()), (PROBLEM_COLUMN, pa.bool_())])
+SPLIT = pa.schema([(LINE_COLUMN, pa.int64()), (RAW_COLUMN, pa.string()), (PROBLEM_COLUMN, pa.bool_())])
 _MOST_COLUMNS = 10_000
 # Types that Spark reads from Parquet files as they are.
 _PARQUET_TEXT = (pa.types.is_time, pa.types.is_duration)
@@ -257,7 +257,7 @@ def _is_object(line: str) -> bool:
 def _split(records: Iterator[Record], folder: Path) -> Path:
     """Write records to a Parquet file that Spark can read in parallel."""
     path = folder / f"{uuid.uuid4().hex}.parquet"
-    with pq.ParquetWriter(path, _SPLIT, compression="none", use_dictionary=False, write_statistics=False) as writer:
+    with pq.ParquetWriter(path, SPLIT, compression="none", use_dictionary=False, write_statistics=False) as writer:
         group: list[Record] = []
         size = 0
         for record in records:
@@ -272,7 +272,7 @@ def _split(records: Iterator[Record], folder: Path) -> Path:
 
 def _table(records: list[Record]) -> pa.Table:
     columns = zip(*records, strict=True) if records else ((), (), ())
-    return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, _SPLIT, strict=True)], schema=_SPLIT)
+    return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, SPLIT, strict=True)], schema=SPLIT)
 
 
 def _fields_of(raw: str, how: CsvFormat) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Literal
 from service.catalog.tables import Table
 from service.errors import InvalidRequest
 from service.ingest.drift import Drift, adopted, open_drift, read_drift
-from service.ingest.prepare import Preparation
 from service.ingest.publish import IngestParts
 from service.ledger.ingestions import IngestionRecord
 from service.model.call import Call
@@ -58,9 +57,7 @@ class DriftAcceptance:
         drift = open_drift(drift, dataset)
         after = adopted(dataset, drift, types) if drift else dataset
         if drift and not dry_run:
-            parts = self.parts
-            preparation = Preparation(parts.engine, parts.catalog, parts.commits, parts.history, {})
-            preparation.adopt(table, after, call, stores=True)
+            self.parts.preparation.adopt(table, after, call, stores=True)
         return AcceptedDrift(record, _changes(drift, dataset, after), after)
 
     def _last_refused(self, table: Table, day: date | None) -> IngestionRecord:

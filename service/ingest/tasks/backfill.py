@@ -1,6 +1,5 @@
 """Ingest the files of many dates: a commit takes several of them, and a date that fails does not stop the others."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,13 +15,12 @@ from service.ingest.sources.fetch import Source
 from service.ingest.sources.roots import Roots
 from service.jobs.jobs import Kind
 from service.model.call import Call
-from service.model.ingest.patterns import fill
+from service.model.ingest.patterns import fill, parts_of
 from service.model.ingest.reserved import dataset_of, table_file_of
 
 DayState = Literal["ingested", "unchanged", "missing", "failed"]
 INGEST_RANGE = "INGEST_RANGE"
 MOST_DAYS = 3660
-_PLACE = re.compile(r"\{([^{}]*)\}")
 _PARTS = {"date", "year", "month", "day"}
 
 
@@ -65,7 +63,7 @@ class Backfill:
 
     def check_pattern(self) -> None:
         """Raise InvalidRequest unless each date has a path of its own."""
-        found = set(_PLACE.findall(self.pattern))
+        found = set(parts_of(self.pattern))
         if unknown := found - _PARTS:
             raise InvalidRequest.at(
                 "source",
@@ -96,13 +94,13 @@ class Backfills:
     def run(self, table: Table, backfill: Backfill, options: IngestOptions, call: Call) -> list[DayOutcome]:
         """Ingest every date of a range, or report what that would do; the outcome of each date, in order."""
         self.check(backfill, table)
-        days = backfill.days()
+        days, date_format = backfill.days(), self._date_format(table)
         progress = call.progress(BackfillProgress)
         progress.days_total = len(days)
         found: list[DayOutcome] = []
         files: list[DayFile] = []
         for day in days:
-            one = self._find(table, backfill.pattern, day)
+            one = self._find(table, fill(backfill.pattern, day, date_format), day)
             if isinstance(one, DayFile):
                 files.append(one)
             else:
@@ -137,11 +135,10 @@ class Backfills:
             for file, outcome in zip(part, done.files, strict=True):
                 yield DayOutcome(file.day, _state(outcome), file.source.name, outcome, outcome.error)
 
-    def _find(self, table: Table, pattern: str, day: date) -> DayFile | DayOutcome:
-        name = fill(pattern, day, self._date_format(table))
+    def _find(self, table: Table, name: str, day: date) -> DayFile | DayOutcome:
         try:
             place = self.roots.resolve(name)
-            version_of(place, dict(table.iceberg.io.properties))
+            version_of(place, table.iceberg.io.properties)
         except FileNotFoundError:
             return DayOutcome(day, "missing", name)
         except FirnError as e:

@@ -23,12 +23,12 @@ from service.engine.jobs.ingest.restate import DatedRows
 from service.errors import CommitConflict, FirnError, InvalidRequest, OutcomeUnknown
 from service.ingest.day_files import DayFile, IngestOptions, IngestProgress
 from service.ingest.drift import Drift
-from service.ingest.prepare import Preparation, PreparedFile
+from service.ingest.prepare import PreparedFile
 from service.ingest.publish import IngestParts, Publication, StagedIngest
-from service.ingest.quarantine import DAY_COLUMN, HASH_COLUMN, REPLAY_COLUMN, RUN_COLUMN, target_of
-from service.ingest.run import IngestRun, quarantined_values
+from service.ingest.quarantine import DAY_COLUMN, HASH_COLUMN, REPLAY_COLUMN, RUN_COLUMN, quarantined_values, target_of
+from service.ingest.run import IngestRun
 from service.ingest.sources.fetch import FetchedFile, Source, working_folder
-from service.ingest.sources.readable import lines_before
+from service.ingest.sources.readable import SPLIT, lines_before
 from service.jobs.job import Job
 from service.jobs.jobs import Kind
 from service.model.call import Call
@@ -40,7 +40,6 @@ from service.model.times import now_ms
 log = logging.getLogger("firn.ingest")
 
 REPLAY = "REPLAY"
-_SPLIT = pa.schema([(LINE_COLUMN, pa.int64()), (RAW_COLUMN, pa.string()), (PROBLEM_COLUMN, pa.bool_())])
 _KEY = (DAY_COLUMN, "file", HASH_COLUMN, "format", "fields")
 
 
@@ -100,9 +99,7 @@ class Replays:
         rules = dataset.model_copy(update={"max_rejects": None, "on_drift": drift})
         if dataset.on_error == "reject_file":
             rules = rules.model_copy(update={"on_error": "quarantine"})
-        Preparation(self.parts.engine, self.parts.catalog, self.parts.commits, self.parts.history, {}).adopt(
-            table, rules, call, stores=False
-        )
+        self.parts.preparation.adopt(table, rules, call, stores=False)
         progress = call.progress(IngestProgress)
         with working_folder(self.parts.spool) as folder:
             selection = self._select(table, quarantine, wanted, folder)
@@ -129,8 +126,8 @@ class Replays:
                 for key, rows in _by_file(batch, done, found):
                     if key not in writers:
                         found.files[key] = folder / f"{len(writers)}.parquet"
-                        writers[key] = pq.ParquetWriter(found.files[key], _SPLIT, compression="none")
-                    writers[key].write_table(pa.Table.from_pylist(rows, _SPLIT))
+                        writers[key] = pq.ParquetWriter(found.files[key], SPLIT, compression="none")
+                    writers[key].write_table(pa.Table.from_pylist(rows, SPLIT))
         finally:
             for writer in writers.values():
                 writer.close()

@@ -1,17 +1,18 @@
 """Write several small text files by one Spark job: a job for each would take far longer than their rows do."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from service.engine.iceberg.staging import StagedFiles
 from service.engine.jobs.ingest.files import Rejects
 from service.engine.jobs.ingest.many import FilePart, count_all_rejects, stage_all_good_rows, stage_all_rejects
 from service.errors import InternalError, InvalidRequest
 from service.ingest.prepare import PreparedFile
 from service.ingest.publish import StagedIngest
-from service.ingest.quarantine import target_of
+from service.ingest.quarantine import quarantined_values, target_of
 from service.ingest.sources.fetch import check_unchanged
 from service.ingest.sources.readable import count_records, split
 from service.model.ingest.reading import Cleaning
@@ -19,6 +20,7 @@ from service.model.ingest.reading import Cleaning
 if TYPE_CHECKING:
     from service.ingest.run import IngestRun
 
+T = TypeVar("T")
 # Files are split into records in this process, which is slower than Spark for large ones.
 _SMALL, _MOST_BYTES, _MOST_FILES = 4 << 20, 32 << 20, 62
 
@@ -56,6 +58,17 @@ def _fits(one: PreparedFile, group: Mapping[int, PreparedFile]) -> bool:
     )
 
 
+def guarded(cleaning: Cleaning, stage: Callable[[Cleaning], T]) -> tuple[T, Cleaning]:
+    """Stage rows, and return what was staged and by which rules: a row for which an expression fails is a reject."""
+    try:
+        return stage(cleaning), cleaning
+    except InvalidRequest:  # an expression failed for a row; guarded ones cost time
+        if not any(column.expression for column in cleaning.columns):
+            raise
+    cleaning = replace(cleaning, guards_expressions=True)
+    return stage(cleaning), cleaning
+
+
 @dataclass
 class Together:
     """Writes the files of a group."""
@@ -78,7 +91,7 @@ class Together:
         cleaning = self._stage(like, run.cleaning(like), parts)
         read = {i: count_records(one.readable, one.fetched) for i, one in splits.items()}
         wrong = [i for i in splits if self._good(i) < read[i]]
-        rules = cleaning.rules(len(like.readable.fields) if like.readable.format == "csv" else 0)
+        rules = cleaning.rules(like.readable)
         counts = dict.fromkeys(splits, ())
         if wrong:
             listed = [parts[i] for i in wrong]
@@ -101,13 +114,11 @@ class Together:
     def _stage(self, like: PreparedFile, cleaning: Cleaning, parts: dict[int, FilePart]) -> Cleaning:
         """Write the good rows; the rules by which that was done."""
         reading = (target_of(self.run.table), like.readable)
-        try:
-            good = self._job(stage_all_good_rows, *reading, cleaning, list(parts.values()))
-        except InvalidRequest:  # an expression failed for a row, which is then a reject
-            if not any(column.expression for column in cleaning.columns):
-                raise
-            cleaning = replace(cleaning, guards_expressions=True)
-            good = self._job(stage_all_good_rows, *reading, cleaning, list(parts.values()))
+
+        def stage(cleaning: Cleaning) -> list[StagedFiles]:
+            return list(self._job(stage_all_good_rows, *reading, cleaning, list(parts.values())))
+
+        good, cleaning = guarded(cleaning, stage)
         for i, files in zip(parts, good, strict=True):
             self.staged[i].good = files
         return cleaning
@@ -115,14 +126,12 @@ class Together:
     def _quarantine(
         self, like: PreparedFile, cleaning: Cleaning, files: dict[int, PreparedFile], now: datetime
     ) -> None:
-        from service.ingest.run import quarantined_values
-
         table = self.run.parts.quarantines.ensure(self.run.table.name)
         parts = [
             FilePart(one.readable.path, tuple(quarantined_values(one, self.staged[i].outcome.run_id, now)))
             for i, one in files.items()
         ]
-        rules = cleaning.rules(len(like.readable.fields) if like.readable.format == "csv" else 0)
+        rules = cleaning.rules(like.readable)
         written = self._job(stage_all_rejects, like.readable, cleaning, parts, rules, target_of(table))
         first = self.staged[next(iter(files))]
         first.rejects = replace(first.rejects, staged=written)

@@ -10,9 +10,14 @@ _FORMS = {"year": "%Y", "month": "%m", "day": "%d", "week": "%V"}
 _DIGITS = {"%Y": "[0-9]{4}", "%m": "[0-9]{2}", "%d": "[0-9]{2}", "%y": "[0-9]{2}", "%j": "[0-9]{3}", "%V": "[0-9]{2}"}
 
 
+def parts_of(pattern: str) -> list[str]:
+    """What a pattern has in braces, in order."""
+    return _PLACE.findall(pattern)
+
+
 def check_pattern(pattern: str, needed: Sequence[str], known: Sequence[str] = PARTS) -> str:
     """The pattern of a file's path; ValueError unless it is relative and names all `needed` parts of a date."""
-    found = _PLACE.findall(pattern)
+    found = parts_of(pattern)
     unknown = next((part for part in found if part not in known), None)
     if unknown is not None or "{" in _PLACE.sub("", pattern) or "}" in _PLACE.sub("", pattern):
         raise ValueError(f"{{{unknown or ''}}} is not a part of a date; use {_braced(known)}")

@@ -85,9 +85,10 @@ class Cleaning:
     constants: tuple[tuple[Field, Any], ...] = ()
     """The table's internal columns and their values."""
 
-    def rules(self, width: int) -> tuple[Rule, ...]:
-        """Every rule, in the order in which they are checked; `width` is the number of fields of a CSV file."""
-        record = f"expected {width} fields" if width else "not one JSON object"
+    def rules(self, file: ReadableFile) -> tuple[Rule, ...]:
+        """Every rule for the rows of a file, in the order in which they are checked."""
+        is_csv = file.format == "csv" and file.fields
+        record = f"expected {len(file.fields)} fields" if is_csv else "not one JSON object"
         found = [Rule("record", record)]
         for computed in (False, True):
             for column in self.columns:

@@ -39,7 +39,7 @@ class IngestTarget:
 class Rejects:
     """The rows of a file that broke a rule, as staged rows of the quarantine table."""
 
-    by_rule: tuple[int, ...]
+    by_rule: tuple[int, ...] = ()
     """How many rows broke each rule first."""
     staged: StagedFiles | None = None
 
@@ -100,7 +100,7 @@ def find_rejects(
     from pyspark.sql import Observation
     from pyspark.sql.functions import expr
 
-    rules = cleaning.rules(_width(file))
+    rules = cleaning.rules(file)
     with _records(session, file, numbered=True) as (records, split):
         starts = lines_before(file.path, split) if split else []
         rows = _cleaned(records, file, cleaning, (sql.RAW, *_place_columns(file)))
@@ -115,10 +115,6 @@ def find_rejects(
         staged = stage_rows(iceberg, _quarantined(rejected, rules, line, values))
         by_rule = counted.get
         return Rejects(tuple(int(by_rule[f"r{i}"]) for i in range(len(rules))), staged)
-
-
-def _width(file: ReadableFile) -> int:
-    return len(file.fields) if file.format == "csv" else 0
 
 
 def _place_columns(file: ReadableFile) -> tuple[str, ...]:
@@ -193,13 +189,13 @@ def _cleaned(records: DataFrame, file: ReadableFile, cleaning: Cleaning, kept: t
 
 def _good(rows: DataFrame, cleaning: Cleaning) -> DataFrame:
     """The rows that break no rule, with the table's internal columns."""
-    parameters = Parameters()
-    return over(rows, lambda name: sql.rows_of_table(cleaning, name, parameters), parameters.values)
+    parameters, constants = Parameters(), sql.of_one_file(cleaning.constants)
+    return over(rows, lambda name: sql.rows_of_table(cleaning, name, constants, parameters), parameters.values)
 
 
 def _quarantined(
     rejected: DataFrame, rules: Sequence[Rule], line: str, values: Sequence[tuple[Field, Any]]
 ) -> DataFrame:
     """The rejects as rows of the quarantine table."""
-    parameters = Parameters()
-    return over(rejected, lambda name: sql.quarantined(name, rules, line, values, parameters), parameters.values)
+    parameters, constants = Parameters(), sql.of_one_file(values)
+    return over(rejected, lambda name: sql.quarantined(name, rules, line, constants, parameters), parameters.values)

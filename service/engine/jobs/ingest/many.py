@@ -3,7 +3,7 @@
 Each file is split into records already. One task reads it, and writes data files with the rows of its date only.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ def stage_all_good_rows(
     with _cleaned(session, like, cleaning, parts, (sql.FILE_NAME,)) as rows:
         parameters = Parameters()
         constants = _constants(parts)
-        good = over(rows, lambda name: sql.rows_of_files(cleaning, name, constants, parameters), parameters.values)
+        good = over(rows, lambda name: sql.rows_of_table(cleaning, name, constants, parameters), parameters.values)
         staged = stage_rows(iceberg, good, _OPTIONS)
     return _by_part(staged, parts, iceberg)
 
@@ -85,7 +85,7 @@ def stage_all_rejects(
         constants = _constants(parts)
         rejected = over(
             rows.where(sql.IS_REJECTED),
-            lambda name: sql.quarantined(name, rules, sql.LINE, [], parameters, constants),
+            lambda name: sql.quarantined(name, rules, sql.LINE, constants, parameters),
             parameters.values,
         )
         return stage_rows(iceberg, rejected.coalesce(1))
@@ -109,7 +109,7 @@ def _cleaned(
         yield over(records, text, parameters.values)
 
 
-def _constants(parts: Sequence[FilePart]) -> list[tuple[Field, Mapping[str, Any]]]:
+def _constants(parts: Sequence[FilePart]) -> sql.Constants:
     """Each constant column with its value in each file, by the file's name."""
     fields = [field for field, _ in parts[0].constants]
     return [(field, {part.name: part.constants[i][1] for part in parts}) for i, field in enumerate(fields)]

@@ -113,7 +113,7 @@ def restate(
     what = FileReplacement(
         batch,
         target.snapshot_id,
-        scan_tasks.files_of(_java_list(found.tasks)) if found.tasks else None,
+        scan_tasks.files_of(java_class("java.util.ArrayList")(found.tasks)) if found.tasks else None,
         [*new, *rewritten.files],
         counts.verify,
         summary=summary,
@@ -160,7 +160,7 @@ def _mixed(iceberg: Any, found: _Found) -> Iterator[str | None]:
     if not found.mixed:
         yield None
         return
-    with readable(iceberg, _java_list(found.mixed)) as source:
+    with readable(iceberg, java_class("java.util.ArrayList")(found.mixed)) as source:
         yield source
 
 
@@ -170,7 +170,7 @@ def _replaced(session: SparkSession, iceberg: Any, found: _Found, in_mixed: int)
     other = [task for task in found.whole if not task.deletes().isEmpty()]
     records = sum(int(task.file().recordCount()) for task in plain) + in_mixed
     if other:
-        with readable(iceberg, _java_list(other)) as source:
+        with readable(iceberg, java_class("java.util.ArrayList")(other)) as source:
             records += count_rows(session, source)
     size = sum(int(task.file().fileSizeInBytes()) for task in found.mixed)
     return Replaced(records, len(found.tasks), len(found.mixed), size)
@@ -191,10 +191,3 @@ def _rewrite(session: SparkSession, iceberg: Any, source: str, rows: DatedRows) 
     kept = f"NOT coalesce({rows.condition(parameters)}, FALSE)"
     text = f"SELECT {', '.join(names)} FROM {source} WHERE {kept}"
     return stage_rows(iceberg, run(session, text, parameters.values))
-
-
-def _java_list(items: Sequence[Any]) -> Any:
-    made = java_class("java.util.ArrayList")()
-    for item in items:
-        made.add(item)
-    return made
