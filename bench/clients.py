@@ -1,4 +1,4 @@
-"""Runs the load generator and reads what it saw."""
+"""Runs the load generator and reads its report."""
 
 import json
 import subprocess
@@ -12,8 +12,8 @@ from bench.service import TENANT, Service
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a run's clients were told."""
+class LoadResult:
+    """The responses that the clients of a run got."""
 
     latencies_ms: list[float]
     statuses: dict[str, int]
@@ -29,21 +29,21 @@ class Told:
 
     @property
     def others(self) -> int:
-        """Answers other than 200."""
+        """Responses other than 200."""
         return sum(count for status, count in self.statuses.items() if status != "200")
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What an independent reader found of what was acknowledged."""
+class RowCheck:
+    """What an independent reader found of the acknowledged rows."""
 
     lost: int
     doubled: int
     strange: int
 
 
-def write(service: Service, table: str, clients: int, **limits: Any) -> Told:
-    """WRITEs to one table until `requests` or `seconds` are over; `rows` in each."""
+def write(service: Service, table: str, clients: int, **limits: Any) -> LoadResult:
+    """WRITEs of `rows` each to one table, until there were `requests`, or for `seconds`."""
     plan = {"port": service.port, "tenant": TENANT, "table": table, "clients": clients, **limits}
     done = subprocess.run(
         [THEIRS, "-m", "bench.load"], cwd=ROOT, input=json.dumps(plan), stdout=subprocess.PIPE, text=True, check=True
@@ -54,7 +54,7 @@ def write(service: Service, table: str, clients: int, **limits: Any) -> Told:
     acknowledged = frozenset(sent) - unknown - frozenset(seen["refused"])
     if not acknowledged:
         raise RuntimeError(f"no WRITE of {seen['sent']} was acknowledged: {seen['statuses']} {seen['refusal']}")
-    return Told(
+    return LoadResult(
         seen["latencies_ms"],
         seen["statuses"],
         acknowledged,
@@ -65,18 +65,18 @@ def write(service: Service, table: str, clients: int, **limits: Any) -> Told:
     )
 
 
-def write_all(service: Service, table: str, clients: int, **limits: Any) -> Told:
-    """The same where each WRITE must succeed."""
+def write_all(service: Service, table: str, clients: int, **limits: Any) -> LoadResult:
+    """The same, but each WRITE must succeed."""
     result = write(service, table, clients, **limits)
     if result.others:
         raise RuntimeError(f"not every WRITE succeeded: {result.statuses} {result.refusal}")
     return result
 
 
-def compare(result: Told, found: list[int]) -> Kept:
-    """Acknowledged rows that are not there; rows there once more than once; rows there that nobody was promised."""
+def compare(result: LoadResult, found: list[int]) -> RowCheck:
+    """Count acknowledged rows that are missing, extra copies of rows, and rows that were never acknowledged."""
     there = Counter(found)
-    return Kept(
+    return RowCheck(
         lost=sum(number not in there for number in result.acknowledged),
         doubled=sum(count - 1 for count in there.values()),
         strange=len(there.keys() - result.acknowledged - result.unknown),

@@ -1,7 +1,7 @@
-"""Clients that WRITE over HTTP as fast as they are answered, in a process of its own: `python -m bench.load`.
+"""Clients that send WRITEs over HTTP, one after another each, in a process of its own: `python -m bench.load`.
 
-What to do comes as one JSON object on standard input, what came of it goes to standard output as another. It shares its
-cores with the service, so it does little: requests are made beforehand, and of an answer only the status is read.
+The plan is a JSON object on standard input, the report another on standard output. The process shares its cores with
+the service, so it does little: requests are made beforehand, and only the status of a response is read.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _PAUSE_AFTER_REFUSAL_S = 0.05
 
 @dataclass
 class Plan:
-    """So many clients, each with one request under way, until so many requests or seconds have passed."""
+    """So many clients, each with one request in progress, until so many requests are sent or seconds have passed."""
 
     port: int
     tenant: str
@@ -31,7 +31,7 @@ class Plan:
 
 @dataclass
 class Seen:
-    """What came of it. Ids count from FIRST_ID, one for each request in the order they were sent."""
+    """What the clients saw. Ids count from FIRST_ID, one for each request in the order they were sent."""
 
     latencies_ms: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -39,8 +39,8 @@ class Seen:
     refused: list[int] = field(default_factory=list)
     unknown: list[int] = field(default_factory=list)
     refusal: str = ""
-    begun: float = 0.0
-    last_answer: float = 0.0
+    started: float = 0.0
+    last_response: float = 0.0
 
 
 def request_template(plan: Plan) -> bytes:
@@ -73,16 +73,16 @@ class Load:
             for _ in range(self.plan.clients)
         ]
         self._at_work = len(clients)
-        self.seen.begun = time.perf_counter()
+        self.seen.started = time.perf_counter()
         if self.plan.seconds is not None:
-            self._deadline = self.seen.begun + self.plan.seconds
+            self._deadline = self.seen.started + self.plan.seconds
         for client in clients:
             client.send()
         await self.over.wait()
         return self.seen
 
     def next(self) -> tuple[int, bytes] | None:
-        """The next request and its id; None when there are to be no more."""
+        """The next request and its id; None at the end."""
         if self.seen.sent == self.plan.requests or time.perf_counter() >= self._deadline:
             return None
         number = FIRST_ID + self.seen.sent
@@ -125,18 +125,18 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        answer = parse(self._buffer)
-        if answer is None:
+        response = parse(self._buffer)
+        if response is None:
             return
         now = time.perf_counter()
         self._buffer.clear()
-        status, body = answer
+        status, body = response
         seen, number = self._load.seen, self._waiting_for
         assert number is not None
         seen.statuses[status] += 1
         if status == 200:
             seen.latencies_ms.append((now - self._sent_at) * 1000)
-            seen.last_answer = now
+            seen.last_response = now
             self.send()
             return
         # A 5xx may have had an effect, a 4xx may not.
@@ -154,14 +154,14 @@ class Client(asyncio.Protocol):
 
 
 def parse(buffer: bytes | bytearray) -> tuple[int, bytes] | None:
-    """The status and the body of an HTTP/1.1 answer with a Content-Length; None while it is not whole."""
+    """The status and the body of an HTTP/1.1 response with a Content-Length; None while it is incomplete."""
     end = buffer.find(b"\r\n\r\n")
     if end < 0:
         return None
     head = bytes(buffer[:end]).lower()
     at = head.find(b"\r\ncontent-length:")
     if at < 0:
-        raise ValueError(f"an answer without Content-Length: {head[:200]!r}")
+        raise ValueError(f"a response without Content-Length: {head[:200]!r}")
     length = int(head[at + 17 :].split(b"\r\n", 1)[0])
     if len(buffer) < end + 4 + length:
         return None
@@ -176,7 +176,7 @@ def report(seen: Seen) -> dict[str, Any]:
         "refused": seen.refused,
         "unknown": seen.unknown,
         "refusal": seen.refusal,
-        "elapsed_s": seen.last_answer - seen.begun,
+        "elapsed_s": seen.last_response - seen.started,
         "cpu_s": time.process_time(),
     }
 

@@ -1,4 +1,4 @@
-"""What a part of the measurements hands back. Pure."""
+"""What a part of the measurements returns. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a measurement must show. `measured` is None where it could not be measured."""
+    """What a measurement must show. `measured` is None if it could not be measured."""
 
     text: str
     measured: float | None
@@ -65,12 +65,12 @@ class Section:
 
 
 def ratio(above: Line, below: Line) -> float | None:
-    """How many times the one's median is the other's; None where either was not measured."""
+    """The first median, divided by the second; None if either was not measured."""
     if above.median is None or not below.median:
         return None
     return above.median / below.median
 
 
 def _rounded(value: float | None) -> float | None:
-    """Four digits that mean something, however large or small."""
+    """Rounded to four significant digits."""
     return None if value is None else float(f"{value:.4g}")

@@ -1,4 +1,4 @@
-"""A peer: another tool in a process of its own, which does what it is told and measures itself."""
+"""A peer: another tool in a process of its own, which runs commands and measures itself."""
 
 import contextlib
 import json
@@ -12,11 +12,11 @@ from bench.place import ROOT, THEIRS, say
 
 
 class PeerFailed(Exception):
-    """A peer could not do what it was told."""
+    """A peer could not run a command."""
 
 
 class Capped(Exception):
-    """A peer took longer than it was given, and was ended."""
+    """A peer exceeded its time, and was ended."""
 
 
 class Peer:
@@ -35,7 +35,7 @@ class Peer:
         self._end()
 
     def ask(self, do: str, cap: float = 900, **arguments: Any) -> Any:
-        """What came of it. After `cap` seconds the peer is ended, started anew, and Capped is raised."""
+        """The result of a command. After `cap` seconds the peer is ended and started again; raises Capped."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin
         assert stdout
@@ -52,10 +52,10 @@ class Peer:
         line = stdout.readline()
         if not line:
             raise self._failed(do, "it ended")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise self._failed(do, answer["error"])
-        return answer["result"]
+        response = json.loads(line)
+        if "error" in response:
+            raise self._failed(do, response["error"])
+        return response["result"]
 
     def _start(self) -> "subprocess.Popen[str]":
         with self._log.open("ab") as log:

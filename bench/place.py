@@ -1,4 +1,4 @@
-"""Where things are, and how the runs tell what they are doing."""
+"""Where things are, and how a run reports its progress."""
 
 import shutil
 import sys
@@ -11,12 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BENCH = ROOT / "bench"
 RESULTS = BENCH / "results"
-# Everyone's tables lie here, so that everyone writes to the same disk.
+# The tables of all tools are here, so that all write to the same disk.
 WORK = BENCH / ".work"
 OURS = ROOT / ".venv" / "bin" / "python"
 THEIRS = BENCH / ".venv" / "bin" / "python"
 DLT = BENCH / ".dlt" / "bin" / "python"
-_BEGUN = time.monotonic()
+_STARTED = time.monotonic()
 
 
 @contextmanager
@@ -31,5 +31,5 @@ def folder(name: str) -> Iterator[Path]:
 
 
 def say(text: str) -> None:
-    minutes, seconds = divmod(int(time.monotonic() - _BEGUN), 60)
+    minutes, seconds = divmod(int(time.monotonic() - _STARTED), 60)
     print(f"bench {minutes:2d}:{seconds:02d}  {text}", file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.measures import FIRN
 
-# What a line is about, where its own text does not say it outside the part.
+# What a line is about, if its own text is not clear outside of its part.
 ABOUT = {"2": "WRITE of 1 row: ", "3": "one client, ", "8": "COMPACT, "}
 RATE = re.compile(r"rows/s, ([\d,]+) clients?")
 TOOLS = ("PyIceberg", "Duck", "PySpark")
@@ -35,7 +35,7 @@ def write(folder: Path, results: dict[str, Any]) -> None:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """What a person reads: the claims, the table, and what it ran on."""
+    """The results for people: the claims, the table, and the machine."""
     parts = results.get("parts", {})
     text = ["# Measurements", "", "Made by `make bench`; how to read them: docs/explanation/benchmarks.md.", ""]
     claims = [claim for part in parts.values() for claim in part.get("claims", [])]
@@ -82,7 +82,7 @@ def _comparison_row(what: str, ours: dict[str, Any], peers: list[dict[str, Any]]
 
 
 def _comparable(ours: dict[str, Any], line: dict[str, Any]) -> bool:
-    """Whether another tool did the same work; a rate counts with fewer clients, too, if the tool does better so."""
+    """Whether another tool did the same work; a rate with fewer clients counts, too, if the tool is faster then."""
     if line["who"].startswith(FIRN) or not line["median"]:
         return False
     mine, other = RATE.fullmatch(ours["what"]), RATE.fullmatch(line["what"])

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := [text for text in arguments if text not in {str(number) for number in PARTS}]:
         print(f"bench: PART={unknown[0]} is not one of {', '.join(map(str, PARTS))}", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, _terminated)  # as an exception, so that what was started is ended
+    signal.signal(signal.SIGTERM, _terminated)  # as an exception, so that all processes are ended
     _keep_to(_CORES)
     failed = False
     for number in [int(text) for text in arguments] or list(PARTS):
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _measured(number: int) -> dict[str, Any]:
-    """One part's section; a part that fails says so in it and does not keep the others from running."""
+    """One part's section. If the part fails, the section has the error, and the other parts still run."""
     started = time.monotonic()
     section: dict[str, Any] = {"title": PARTS[number].TITLE}
     section |= {"at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "commit": _commit()}
@@ -54,7 +54,7 @@ def _measured(number: int) -> dict[str, Any]:
 
 
 def _keep_to(cores: int) -> None:
-    """Everything that is started from here on shares so many cores, however many there are."""
+    """All processes started from here on share so many cores, even if the machine has more."""
     with contextlib.suppress(AttributeError):  # macOS has no such call
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
 

@@ -1,4 +1,4 @@
-"""Firn as its users run it: a process of its own, spoken to over HTTP."""
+"""Firn as its users run it: a process of its own, reached over HTTP."""
 
 import http.client
 import json
@@ -27,7 +27,7 @@ FIELDS = {
 
 
 class Refused(Exception):
-    """The service said no to something a measurement needs."""
+    """The service refused a request that a measurement needs."""
 
 
 class Service:
@@ -65,20 +65,20 @@ class Service:
                 self.process.wait()
 
     def call(self, operation: str, **request: Any) -> dict[str, Any]:
-        """The answer to a request that must succeed."""
+        """The response to a request that must succeed."""
         body = json.dumps({"operation": operation, "tenant_id": TENANT, **request}).encode()
         return self.send("/database", body, "application/json")
 
     def send(self, path: str, body: bytes, kind: str) -> dict[str, Any]:
         try:
             self._connection.request("POST", path, body, {"Content-Type": kind})
-            answer = self._connection.getresponse()
-            text = answer.read()
+            response = self._connection.getresponse()
+            text = response.read()
         except (http.client.HTTPException, OSError):
             self._connection.close()
             raise
-        if answer.status != 200:
-            raise Refused(f"{path} answered {answer.status}: {text[:400].decode(errors='replace')}")
+        if response.status != 200:
+            raise Refused(f"{path} responded {response.status}: {text[:400].decode(errors='replace')}")
         parsed: dict[str, Any] = json.loads(text)
         return parsed
 
@@ -89,19 +89,19 @@ class Service:
         return table
 
     def metadata(self, table: str) -> str:
-        """Where a table's current metadata lies, as its catalog says without the service being asked."""
+        """The path of a table's current metadata file, read from the catalog without the service."""
         with closing(sqlite3.connect(self.home / "catalog.db", timeout=30)) as catalog:
             query = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
             [(found,)] = catalog.execute(query, (NAMESPACE, table)).fetchall()
         return str(found)
 
     def commits(self, table: str) -> int:
-        """How many snapshots a table has ever had: each takes the next sequence number, also where it has expired."""
+        """How many snapshots a table has had, expired ones included: each takes the next sequence number."""
         metadata = json.loads(Path(urlsplit(self.metadata(table)).path).read_text())
         return int(metadata["last-sequence-number"])
 
     def settle(self, seconds: float = 10) -> None:
-        """Wait until it does next to nothing, so that what it tidies up afterwards is not on a peer's bill."""
+        """Wait until it is nearly idle, so that its background work does not slow a peer."""
         deadline = time.monotonic() + seconds
         before = self._cpu()
         while time.monotonic() < deadline:
@@ -112,7 +112,7 @@ class Service:
             before = now
 
     def _cpu(self) -> float:
-        """The seconds of CPU that it and its JVM have used; 0 where the system does not say."""
+        """The seconds of CPU that it and its JVM have used; 0 if the system does not say."""
         total = 0.0
         for pid in (self.process.pid, *_children(self.process.pid)):
             try:
@@ -124,14 +124,14 @@ class Service:
 
 
 def environment(home: Path, port: int) -> dict[str, str]:
-    """This process's environment with the service's settings in place of any that were in it, and nothing of make's."""
+    """This process's environment, with the service's settings instead of any others, and without make's variables."""
     gone = ("FIRN_", "MAKE", "MFLAGS", "PART")
     env = {k: v for k, v in os.environ.items() if not k.startswith(gone) or k == "FIRN_CACHE"}
     return env | {"FIRN_HOME": str(home), "FIRN_PORT": str(port)}
 
 
 def wait_until_ready(port: int, process: "subprocess.Popen[bytes]", log: Path, seconds: float = 180) -> float:
-    """The time at which `/ready` first said so."""
+    """The time at which `/ready` first responded 200."""
     deadline = time.monotonic() + seconds
     while not _ready(port):
         if process.poll() is not None or time.monotonic() > deadline:

@@ -58,8 +58,8 @@ EXAMPLES = (
 class Export(BackgroundRequest):
     operation: Literal["EXPORT"]
     date: str | None = Field(default=None, description="only the file of this date, such as 2024-01-31")
-    from_: str | None = Field(default=None, alias="from", description="only the files of dates from this one on")
-    to: str | None = Field(default=None, description="only the files of dates up to this one")
+    from_: str | None = Field(default=None, alias="from", description="only the files of this date and later ones")
+    to: str | None = Field(default=None, description="only the files of this date and earlier ones")
     period: str | None = Field(default=None, description="only the file of this month (`2024-01`) or week (`2024-W05`)")
 
 

@@ -104,20 +104,22 @@ class IngestDrift(BaseModel):
 
 
 class IngestedFile(BaseModel):
-    """What an ingest does, or would do."""
+    """What an INGEST does, or would do."""
 
     date: str = Field(description="the date of the rows")
     period: str | None = omit_when_null("the month or week that they are in")
     records_read: int | None = omit_when_null("rows of the file")
-    records_ingested: int | None = omit_when_null("rows that the table gets")
+    records_ingested: int | None = omit_when_null("rows that become rows of the table")
     records_rejected: int | None = omit_when_null("rows that break a rule")
     rejects: dict[str, int] | None = omit_when_null("rejected rows by the rule that each broke first")
     drift: IngestDrift | None = omit_when_null("how the columns differ from those that are expected")
-    unchanged: bool | None = omit_when_null("true if exactly this was ingested before, so that nothing is done")
+    unchanged: bool | None = omit_when_null(
+        "true if the same content was ingested before under the same rules, so that nothing is done"
+    )
     records_replaced: int | None = omit_when_null("rows of the date that are removed")
     files_removed: int | None = omit_when_null("data files that are removed")
-    files_rewritten: int | None = omit_when_null("those of them that also hold other dates, whose rows stay")
-    bytes_rewritten: int | None = omit_when_null("the size of these")
+    files_rewritten: int | None = omit_when_null("how many of them also hold other dates, whose rows are written again")
+    bytes_rewritten: int | None = omit_when_null("the size of these files")
     bytes_read: int | None = omit_when_null("the size of the file")
     content_hash: str | None = omit_when_null("the SHA-256 of the file")
 

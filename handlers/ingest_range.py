@@ -100,7 +100,7 @@ class IngestRange(TableFileRequest, BackgroundRequest):
 
 
 class IngestedDay(BaseModel):
-    """What came of one date."""
+    """The outcome of one date."""
 
     date: str = Field(description="the date")
     state: DayState = Field(description="`missing` if there is no file of it, `failed` if its file was refused")
@@ -113,14 +113,14 @@ class IngestedDay(BaseModel):
 
 
 class IngestedRange(BaseModel):
-    """What a backfill does, or would do."""
+    """What an INGEST_RANGE does, or would do."""
 
     days_ingested: int = Field(description="dates whose file is ingested")
     days_unchanged: int = Field(description="dates whose file was ingested before, so that nothing is done")
     days_missing: int = Field(description="dates without a file")
     days_failed: int = Field(description="dates whose file is refused")
     records_read: int = Field(description="rows of the files that are ingested")
-    records_ingested: int = Field(description="rows that the table gets")
+    records_ingested: int = Field(description="rows that become rows of the table")
     records_rejected: int = Field(description="rows that break a rule")
     days: list[IngestedDay] = Field(description="each date, in order")
 
@@ -139,7 +139,7 @@ class IngestRangeDryRun(DryRunResult):
 def ingest_range(
     request: IngestRange, call: Call, commits: Commits, backfills: Backfills, background: Background
 ) -> IngestRangeResult | IngestRangeDryRun | AcceptedResult:
-    """Read the files of many dates into a table. Sent again, it goes on where it stopped."""
+    """Read the files of many dates into a table. If it is sent again, it continues where it stopped."""
     table = ingested_table(request, commits, call)
     days = parse_date(request.from_, "from"), parse_date(request.to, "to")
     backfill = Backfill(request.source, *days, request.days_per_commit)

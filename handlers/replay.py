@@ -56,10 +56,10 @@ class Replay(TableFileRequest, PreviewableRequest):
 
 
 class ReplayedRows(BaseModel):
-    """What a replay does, or would do."""
+    """What a REPLAY does, or would do."""
 
     records_read: int = Field(description="quarantined rows that are read")
-    records_ingested: int = Field(description="rows that the table gets")
+    records_ingested: int = Field(description="rows that become rows of the table")
     records_rejected: int = Field(description="rows that still break a rule, and stay in the quarantine")
     rejects: dict[str, int] | None = omit_when_null("these rows by the rule that each broke first")
 

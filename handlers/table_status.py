@@ -76,7 +76,7 @@ class RefusedIngestion(BaseModel):
 
 
 class TableStatusResult(Result):
-    ingestions: int = Field(description="files that were ingested, each time counted")
+    ingestions: int = Field(description="how many files were ingested; one that was ingested twice counts twice")
     dates: int = Field(description="dates that were ingested")
     first_date: str | None = omit_when_null("the first of them")
     last_date: str | None = omit_when_null("the last of them")
@@ -88,7 +88,7 @@ class TableStatusResult(Result):
     first_compacted_period: str | None = omit_when_null("the first period that is merged")
     last_compacted_period: str | None = omit_when_null("the last period that is merged")
     periods: list[PeriodStatusResult] = Field(description="each period, in order")
-    errors: list[RefusedIngestion] = Field(description="the last files that were refused, latest first; at most 10")
+    errors: list[RefusedIngestion] = Field(description="the files that were refused last, newest first; at most 10")
     ledger: str = Field(description="the ledger's file, or its URL without the password; it has the logs as views")
 
 

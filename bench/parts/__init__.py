@@ -1,4 +1,4 @@
-"""The measurements, one file for each part; `measure()` makes it and hands back its section."""
+"""The measurements, one file for each part; its `measure()` returns a section."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""WRITE of one row by many clients at once, and a count of what became of the rows."""
+"""WRITE of one row by many clients at once, and a count of the rows that were kept."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +15,7 @@ ALONE = "Firn, group commit off"
 PYICEBERG = "PyIceberg append"
 _CLIENTS = (1, 8, 64, 256)
 _ROUNDS = 5
-_SECONDS = {FIRN: 8.0, ALONE: 4.0}  # after them every client still waits for its last answer
+_SECONDS = {FIRN: 8.0, ALONE: 4.0}  # after them every client still waits for its last response
 _APPENDS = {PYICEBERG: 40, "DuckLake, rows in its catalog": 200, "DuckLake, a file each": 200}
 _SIDE_BY_SIDE = 8
 
@@ -43,7 +43,7 @@ class Runs:
     def harm(self) -> int:
         return self.lost + self.doubled + self.strange
 
-    def add(self, result: clients.Told, kept: clients.Kept, commits: int) -> None:
+    def add(self, result: clients.LoadResult, kept: clients.RowCheck, commits: int) -> None:
         self.rows_per_s.append(result.rows_per_s)
         self.latencies_ms += result.latencies_ms
         self.acknowledged += len(result.acknowledged)
@@ -64,7 +64,7 @@ class Runs:
             result += [f"{self.commits_per_1000:,.0f} commits per 1,000 WRITEs"]
             result += [f"{self.acknowledged:,} rows: {self.lost} lost, {self.doubled} doubled"]
         if self.strange or self.other_answers:
-            result += [f"{self.strange} that nobody was promised, {self.other_answers} answers other than 200"]
+            result += [f"{self.strange} that were never acknowledged, {self.other_answers} responses other than 200"]
         return ", ".join(result)
 
     def more(self) -> dict[str, Any]:
@@ -148,15 +148,15 @@ def _section(ours: dict[tuple[str, int], Runs], theirs: dict[str, Runs], side_by
         rate = Line(f"rows/s, {what}", who, "rows/s", runs.rows_per_s, more=runs.more())
         times = ", ".join(f"{ratio(rate, line):.1f} × {peer}" for peer, line in serial.items())
         rates[who, number] = replace(rate, note=times)
-        lines += [rates[who, number], Line(f"answer time, {what}", who, "ms", runs.latencies_ms, runs.note())]
+        lines += [rates[who, number], Line(f"response time, {what}", who, "ms", runs.latencies_ms, runs.note())]
     for who, runs in theirs.items():
-        note = f"one after the other; the first {_APPENDS[who]} to a new table"
+        note = f"one after another; the first {_APPENDS[who]} to a new table"
         lines.append(Line("rows/s, 1 client", who, "rows/s", runs.rows_per_s, note))
-        lines.append(Line("answer time, 1 client", who, "ms", runs.latencies_ms, runs.note()))
+        lines.append(Line("response time, 1 client", who, "ms", runs.latencies_ms, runs.note()))
     for who, runs in side_by_side.items():
-        what, note = f"{_SIDE_BY_SIDE} clients", "threads that try again when they are beaten"
+        what, note = f"{_SIDE_BY_SIDE} clients", "threads that retry after a conflict"
         lines.append(Line(f"rows/s, {what}", who, "rows/s", runs.rows_per_s, note))
-        lines.append(Line(f"answer time, {what}", who, "ms", runs.latencies_ms, runs.note()))
+        lines.append(Line(f"response time, {what}", who, "ms", runs.latencies_ms, runs.note()))
     reference = serial[PYICEBERG]
     claims = [
         Claim(f"rows/s with {n} clients, of PyIceberg's first 40", ratio(rates[FIRN, n], reference), "least", target)

@@ -1,4 +1,4 @@
-"""COMPACT of a thousand files, beside others who read everything and write it anew; a GROUP BY before and after it."""
+"""COMPACT of a thousand files, beside tools that read and rewrite the whole table; a GROUP BY before and after it."""
 
 import time
 
@@ -38,7 +38,7 @@ def measure() -> Section:
 
 
 def _merging(service: Service, peer: Peer) -> list[Line]:
-    """Each merges the very same files, in turn: the table is made to be again what it was."""
+    """Each merges the same files, in turn: in between, the table is put back to its earlier state."""
     service.create("merged", _FIELDS)
     peer.ask("open", home=str(service.home), namespace=NAMESPACE, table="merged")
     files = peer.ask("fill", files=_FILES, each=_ROWS // _FILES)

@@ -14,7 +14,7 @@ from bench.service import Service
 TITLE = "Beside endless queries"
 _ROWS = 60_000
 _TIMES = 60
-# Each row of three copies of a table with each: hours.
+# A join of three copies of a table, which takes hours.
 _ENDLESS = (
     "SELECT count(*) c FROM heavy a JOIN heavy b ON a.name < b.name JOIN heavy c ON b.name < c.name AND a.id < c.id"
 )
@@ -37,7 +37,7 @@ def _measure(service: Service) -> Section:
     alone = _round(service, small, "part 9: alone")
     for _ in range(_EACH):
         threading.Thread(target=_query, args=(service, 1.0), daemon=True).start()
-    time.sleep(2)  # the first four have hung up
+    time.sleep(2)  # the first four have disconnected
     waiting = [threading.Thread(target=_query, args=(service, 900.0), daemon=True) for _ in range(_EACH)]
     for thread in waiting:
         thread.start()
@@ -79,7 +79,7 @@ def _timed(times: int, do: Callable[[int], None]) -> list[float]:
 
 
 def _query(service: Service, seconds: float) -> None:
-    """Send an endless query, and hang up after so long."""
+    """Send an endless query, and disconnect after so many seconds."""
     request = {"operation": "QUERY", "tenant_id": "bench", "table": "heavy", "sql": _ENDLESS}
     body = json.dumps({**request, "timeout_ms": _ENDS_AFTER_MS}).encode()
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=seconds)

@@ -20,7 +20,7 @@ def measure() -> Section:
         for number in range(_TIMES):
             took.append(_start(home / "firn", home / "firn.log"))
             say(f"part 7: start {number + 1} of {_TIMES}: {took[-1]:.1f} s")
-    # The first made the folder and its catalog; the issue of every later one is the same.
+    # The first start made the folder and its catalog, so only the others are alike.
     return Section([Line("make serve to /ready, second run", FIRN, "s", took[1:])])
 
 
@@ -34,7 +34,7 @@ def _start(home: Path, log_file: Path) -> float:
     try:
         return wait_until_ready(port, process, log_file) - started
     finally:
-        # Make passes nothing on that its child does not get anyway; the lock says who serves.
+        # `make` does not forward signals; the lock file has the id of the process that serves.
         owner = (home / "lock").read_text().strip() if (home / "lock").exists() else ""
         if owner.isdigit():
             os.kill(int(owner), signal.SIGTERM)

@@ -27,7 +27,7 @@ def measure() -> Section:
         filler.ask("open", home=str(service.home))
         iceberg.ask("open", home=str(home / "iceberg"))
         iceberg.ask("create", table=_TABLE)
-        for peer in (filler, iceberg):  # both tables get the same file, by the same hand
+        for peer in (filler, iceberg):  # both tables get the same file from the same library
             peer.ask("fill", table=_TABLE, count=_THERE)
         say("part 5: warming up")
         chance = random.Random(5)
@@ -66,8 +66,8 @@ def _upsert(service: Service, ids: list[int], turn: int) -> float:
     body = {"operation": "UPSERT", "tenant_id": "bench", "table": _TABLE, "records": records}
     sent = json.dumps(body).encode()
     started = time.perf_counter()
-    answer = service.send("/database", sent, "application/json")
+    response = service.send("/database", sent, "application/json")
     took = (time.perf_counter() - started) * 1000
-    result = (answer["records_inserted"], answer["records_updated"])
+    result = (response["records_inserted"], response["records_updated"])
     assert sum(result) == len(ids), f"{result} of {len(ids)} rows"
     return took

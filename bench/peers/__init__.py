@@ -1,1 +1,1 @@
-"""The tools we measure beside, each a process that is told what to do, a line of JSON at a time."""
+"""The tools that Firn is compared with, each in a process that takes commands, one line of JSON each."""

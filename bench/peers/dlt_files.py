@@ -11,7 +11,7 @@ import dlt
 import pyarrow as pa
 import pyarrow.csv as csv
 
-from bench.peers.told import obey, timed
+from bench.peers.commands import serve, timed
 
 _BLOCK = 16 << 20
 _TYPES = {"id": pa.int64(), "name": pa.string(), "amount": pa.float64(), "moment": pa.timestamp("us")}
@@ -35,4 +35,4 @@ def load(source: str, home: str) -> float:
 
 
 if __name__ == "__main__":
-    obey({"load": load})
+    serve({"load": load})

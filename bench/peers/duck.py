@@ -1,4 +1,4 @@
-"""A DuckDB with extensions from packages, for nothing is fetched while we measure."""
+"""A DuckDB with extensions from packages, because nothing may be downloaded during a measurement."""
 
 import importlib.util
 from pathlib import Path

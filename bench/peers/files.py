@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.csv as csv
 
 from bench.peers import duck, rows
-from bench.peers.told import obey, timed
+from bench.peers.commands import serve, timed
 
 _BATCH = 100_000
 _COLUMNS = {"id": "BIGINT", "name": "VARCHAR", "amount": "DOUBLE", "moment": "TIMESTAMP"}
@@ -28,4 +28,4 @@ def copy(source: str, target: str) -> float:
 
 
 if __name__ == "__main__":
-    obey({"write_csv": write_csv, "copy": copy})
+    serve({"write_csv": write_csv, "copy": copy})

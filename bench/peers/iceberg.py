@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
 
+from bench.peers.commands import serve, timed
 from bench.peers.rows import SCHEMA, rows, write_file
-from bench.peers.told import obey, timed
 
 _NAMESPACE = "bench__default"
 _catalog: Catalog
@@ -20,7 +20,7 @@ _home: str
 
 
 def open_catalog(home: str) -> None:
-    """The catalog in this folder, made if it is not there; Firn's own where the folder is a FIRN_HOME."""
+    """The catalog in this folder, created if it is missing; Firn's own if the folder is a FIRN_HOME."""
     global _catalog, _home
     _home = home
     Path(home).mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def location(table: str) -> str:
 
 
 def append(table: str, count: int, each: int = 1) -> list[float]:
-    """Appends one after the other through one table object, which stays current by itself: the milliseconds of each."""
+    """Appends one after another through one table object, which stays current by itself: the milliseconds of each."""
     target = _catalog.load_table((_NAMESPACE, table))
     took = []
     for number in range(count):
@@ -51,9 +51,8 @@ def append(table: str, count: int, each: int = 1) -> list[float]:
 
 
 def append_together(table: str, clients: int, seconds: float) -> dict[str, Any]:
-    """Threads that append side by side; who is beaten loads the table anew and tries again."""
+    """Threads that append side by side; after a conflict, one loads the table again and retries."""
     took: list[float] = []
-    beaten = [0]
     deadline = time.perf_counter() + seconds
 
     def client() -> None:
@@ -62,10 +61,8 @@ def append_together(table: str, clients: int, seconds: float) -> dict[str, Any]:
 
     def one() -> None:
         while True:
-            try:
+            with suppress(CommitFailedException):
                 return _catalog.load_table((_NAMESPACE, table)).append(rows([1]))
-            except CommitFailedException:
-                beaten[0] += 1
 
     threads = [threading.Thread(target=client) for _ in range(clients)]
     started = time.perf_counter()
@@ -73,7 +70,7 @@ def append_together(table: str, clients: int, seconds: float) -> dict[str, Any]:
         thread.start()
     for thread in threads:
         thread.join()
-    return {"took": took, "elapsed_s": time.perf_counter() - started, "beaten": beaten[0]}
+    return {"took": took, "elapsed_s": time.perf_counter() - started}
 
 
 def append_file(table: str, path: str) -> float:
@@ -88,7 +85,7 @@ def append_file(table: str, path: str) -> float:
 
 
 def return_to(table: str, metadata: str) -> None:
-    """Let a table be again what it was: its catalog entry points to metadata that was its current one before."""
+    """Put a table back to an earlier state: its catalog entry points to the metadata of that time."""
     where = "WHERE table_namespace = ? AND table_name = ?"
     with closing(sqlite3.connect(f"{_home}/catalog.db", timeout=30)) as catalog:
         values = (metadata, _NAMESPACE, table)
@@ -116,7 +113,7 @@ def upsert(table: str, ids: list[int], more: float) -> float:
 
 
 if __name__ == "__main__":
-    obey(
+    serve(
         {
             "open": open_catalog,
             "create": create,

@@ -1,9 +1,9 @@
-"""An independent reader of Iceberg tables: DuckDB, which is told where the metadata lies and nothing else."""
+"""An independent reader of Iceberg tables: DuckDB, which gets the path of the metadata file and nothing else."""
 
 import duckdb
 
 from bench.peers import duck
-from bench.peers.told import obey
+from bench.peers.commands import serve
 
 _connection: duckdb.DuckDBPyConnection
 
@@ -20,11 +20,11 @@ def ids(metadata: str) -> list[int]:
 
 
 def count(metadata: str) -> int:
-    """How many different ids there are; -1 where one is there twice."""
+    """How many different ids there are; -1 if one is there twice."""
     query = "SELECT count(*), count(DISTINCT id) FROM iceberg_scan(?)"
     [(found, different)] = _connection.execute(query, [metadata]).fetchall()
     return int(found) if found == different else -1
 
 
 if __name__ == "__main__":
-    obey({"open": open_reader, "ids": ids, "count": count})
+    serve({"open": open_reader, "ids": ids, "count": count})

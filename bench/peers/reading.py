@@ -1,4 +1,4 @@
-"""PyIceberg scans, and DuckDB on what they bring: of the very table that Firn reads, loaded anew for each query."""
+"""PyIceberg scans, and DuckDB on their results: of the same table that Firn reads, loaded again for each query."""
 
 import sqlite3
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
-from bench.peers.told import obey, timed
+from bench.peers.commands import serve, timed
 
 _TARGET = "write.target-file-size-bytes"
 _KINDS = 20
@@ -73,7 +73,7 @@ def location() -> str:
 
 
 def rewind(metadata: str) -> None:
-    """Let the table be again what it was: its catalog entry points to metadata that was its current one before."""
+    """Put the table back to an earlier state: its catalog entry points to the metadata of that time."""
     where = "WHERE table_namespace = ? AND table_name = ?"
     with closing(sqlite3.connect(f"{_home}/catalog.db", timeout=30)) as catalog:
         entry = f"UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = NULL {where}"
@@ -82,7 +82,7 @@ def rewind(metadata: str) -> None:
 
 
 def overwrite(expected: int) -> float:
-    """Everything read, and written in the place of what was there."""
+    """Read the whole table, and overwrite it with what was read."""
     table = _fresh()
 
     def job() -> None:
@@ -94,7 +94,7 @@ def overwrite(expected: int) -> float:
 
 
 def merge_in_duckdb(path: str, expected: int) -> float:
-    """Everything read from the data files, and written into one."""
+    """Read all data files, and write them into one."""
     files = [task.file.file_path.removeprefix("file://") for task in _fresh().scan().plan_files()]
 
     def job() -> None:
@@ -126,7 +126,7 @@ def _checked(query: Callable[[], list[Any]], expected: int) -> float:
 
 
 if __name__ == "__main__":
-    obey(
+    serve(
         {
             "open": open_table,
             "fill": fill,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from bench.peers.told import obey, timed
+from bench.peers.commands import serve, timed
 from service.engine.session import conf, jvm
 from service.host import jars
 from service.model.names import CATALOG
@@ -63,7 +63,7 @@ def append_csv(table: str, path: str) -> float:
 
 
 if __name__ == "__main__":
-    obey(
+    serve(
         {
             "open": start,
             "create": create,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import report
-from bench.clients import Told, compare
+from bench.clients import LoadResult, compare
 from bench.load import FIRST_ID, Load, Plan, Seen, parse, request_template
 from bench.measures import FIRN, Claim, Line, ratio
 from bench.stats import median, percentile
@@ -101,8 +101,8 @@ def test_a_part_that_failed_says_so_in_the_table() -> None:
     assert "| 6 | bulk | | | | | | did not finish: it broke |" in text
 
 
-def result(acknowledged: set[int], unknown: set[int]) -> Told:
-    return Told([1.0], {"200": len(acknowledged)}, frozenset(acknowledged), frozenset(unknown), "", 1.0, 0.1)
+def result(acknowledged: set[int], unknown: set[int]) -> LoadResult:
+    return LoadResult([1.0], {"200": len(acknowledged)}, frozenset(acknowledged), frozenset(unknown), "", 1.0, 0.1)
 
 
 def test_lost_duplicate_and_unexpected_rows_are_counted_and_unknown_ones_may_be_there_once() -> None:
@@ -119,14 +119,14 @@ def test_a_request_is_as_long_as_it_says_and_holds_its_records(rows: int) -> Non
     assert [record["id"] for record in json.loads(body)["records"]] == [first + n for n in range(rows)]
 
 
-def test_an_answer_is_read_when_it_is_whole_and_not_before() -> None:
+def test_a_response_is_read_once_it_is_complete_and_not_before() -> None:
     whole = b"HTTP/1.1 429 Too Many\r\ncontent-type: x\r\nContent-Length: 4\r\nx: y\r\n\r\nbody"
     assert [parse(whole[:n]) for n in range(len(whole))] == [None] * len(whole)
     assert parse(whole) == (429, b"body")
 
 
 def loaded(plan: Callable[[int], Plan], status: Callable[[int], int]) -> tuple[Seen, list[int]]:
-    """A run against a server that answers the request with this id so; what came of it, and the ids that came."""
+    """A run against a server that gives each id this status; what the clients saw, and the ids that the server got."""
     came: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -150,7 +150,7 @@ def loaded(plan: Callable[[int], Plan], status: Callable[[int], int]) -> tuple[S
     return asyncio.run(run()), came
 
 
-def test_every_request_is_sent_once_and_every_answer_counted() -> None:
+def test_every_request_is_sent_once_and_every_response_counted() -> None:
     seen, came = loaded(lambda port: Plan(port, "t", "x", 4, requests=50), lambda n: {7: 429, 9: 503}.get(n, 200))
     assert sorted(came) == list(range(50))
     assert dict(seen.statuses) == {200: 48, 429: 1, 503: 1}
@@ -166,11 +166,11 @@ def test_a_connection_that_ends_leaves_its_request_unknown_and_the_others_at_wor
 
 def test_a_run_ends_after_its_seconds() -> None:
     seen, came = loaded(lambda port: Plan(port, "t", "x", 2, seconds=0.2), lambda _: 200)
-    assert 0 < seen.last_answer - seen.begun < 2
+    assert 0 < seen.last_response - seen.started < 2
     assert len(came) == len(seen.latencies_ms) > 2
 
 
-def test_the_comparison_has_every_figure_beside_others_also_where_firn_loses() -> None:
+def test_the_comparison_has_every_figure_that_other_tools_have_also_if_firn_loses() -> None:
     lines = [
         Line("rows/s, 1 client", FIRN, "rows/s", [10]),
         Line("rows/s, 8 clients", FIRN, "rows/s", [90]),

@@ -20,7 +20,7 @@ _EFFECTS = {
     "writes all",
     "compaction.enabled": "whether periods are merged",
     "compaction.trigger": "the schedule of compactions changes",
-    "compaction.strategy": "it counts from the next compaction on",
+    "compaction.strategy": "it takes effect from the next compaction on",
     "ingestion.dataset_config": "the path of the dataset file; what the file says is listed under dataset",
     "ingestion.watch": "the watched folder changes",
     "export": "files are exported from now on, or no longer; EXPORT writes those that are missing",
@@ -72,7 +72,7 @@ def dataset_changes(old: Dataset | None, new: Dataset, schema: TableSchema) -> t
     Without an old one the first file has not given the columns yet, and all are new.
     """
     found = [
-        Change(f"dataset.{path}", before, after, f"it counts {_ONWARDS}")
+        Change(f"dataset.{path}", before, after, f"it takes effect {_ONWARDS}")
         for path, before, after in _differences(_rules(old or Dataset(columns=new.columns)), _rules(new))
     ]
     columns = {} if old is None else {column.name: column for column in old.columns}
@@ -93,7 +93,7 @@ def dataset_changes(old: Dataset | None, new: Dataset, schema: TableSchema) -> t
             found.append(_retyped(path, schema, column, has, types, before))
         if before is not None:
             found += [
-                Change(f"{path}.{key}", was, now, f"it counts {_ONWARDS}")
+                Change(f"{path}.{key}", was, now, f"it takes effect {_ONWARDS}")
                 for key, was, now in _differences(_rules_of(before), _rules_of(column))
             ]
     kept = {column.name for column in new.columns}

@@ -71,9 +71,10 @@ class DatasetColumn(FileModel):
     )
     source: str | None = Field(default=None, min_length=1, description="its name in the file; default: `name`")
     expression: str | None = Field(
-        default=None, description="computes it from columns of this file that have no expression"
+        default=None,
+        description="computes the value from other columns of this file, which have no expression themselves",
     )
-    default: Any = Field(default=None, description="its value if the file has none; an empty field is none")
+    default: Any = Field(default=None, description="its value if the file has none; an empty field counts as none")
     transform: Annotated[tuple[Transform, ...], BeforeValidator(_as_list)] = Field(
         default=(), description="changes of the text before it is converted, in order"
     )
@@ -164,7 +165,7 @@ class CsvFormat(FileModel):
     """How CSV files are written."""
 
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="between fields")
-    quote: str = Field(default='"', min_length=1, max_length=1, description="around fields; twice inside of them")
+    quote: str = Field(default='"', min_length=1, max_length=1, description="around fields; doubled inside a field")
     header: bool = Field(default=True, description="false: the columns are in the order of the dataset's")
     encoding: str = Field(default="utf-8", description=f"one of {', '.join(_ENCODINGS)}")
     null_values: tuple[str, ...] = Field(
@@ -181,7 +182,7 @@ class CsvFormat(FileModel):
 
 
 class MaxRejects(FileModel):
-    """More rejected rows than this refuse the file."""
+    """The file is refused if more rows than this are rejected."""
 
     count: int | None = None
     percent: Decimal | None = None
@@ -209,7 +210,7 @@ def _read_max_rejects(value: Any) -> Any:
 class Dataset(FileModel):
     """A dataset file."""
 
-    name: str | None = Field(default=None, max_length=200, description="what people call the data")
+    name: str | None = Field(default=None, max_length=200, description="a name for the data")
     description: str | None = Field(default=None, max_length=4000, description="what the data is")
     columns: tuple[DatasetColumn, ...] = Field(
         strict=False, min_length=1, max_length=1000, description="the table's columns, in order"
@@ -219,8 +220,8 @@ class Dataset(FileModel):
     )
     on_error: OnError = Field(
         default="quarantine",
-        description="a value that does not convert: `reject_file` refuses the file, `quarantine` rejects the row, "
-        "`null` makes the value null",
+        description="for a value that cannot be converted: `reject_file` refuses the file, `quarantine` rejects the "
+        "row, `null` makes the value null",
     )
     max_rejects: Annotated[MaxRejects | None, BeforeValidator(_read_max_rejects)] = Field(
         default=None, description="refuse a file with more rejected rows: a number, or a percentage such as 5%"
@@ -283,7 +284,7 @@ class Dataset(FileModel):
         return read_literal(column.kind, value, "default")
 
     def stored(self) -> dict[str, Any]:
-        """It as JSON, without what it does not set."""
+        """The file as JSON, without keys that it does not set."""
         value = self.model_dump(mode="json", exclude_unset=True)
         if self.max_rejects is not None:
             value["max_rejects"] = (

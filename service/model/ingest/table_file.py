@@ -86,7 +86,7 @@ class Strategy(FileModel):
         default=False, description="delete the daily files once their period is merged, exported ones included"
     )
     lookback_months: int | None = Field(
-        default=None, ge=1, le=1200, description="how many months back due periods are looked for; default: all"
+        default=None, ge=1, le=1200, description="how many months back to look for periods that are due; default: all"
     )
 
     @model_validator(mode="after")
@@ -102,7 +102,7 @@ class Strategy(FileModel):
 
 class Compaction(FileModel):
     enabled: bool = Field(default=True, description="whether periods are merged")
-    trigger: Trigger = Field(default=Trigger(), description="when")
+    trigger: Trigger = Field(default=Trigger(), description="when compactions start")
     strategy: Strategy = Field(default=Strategy(), description="which days become one file")
 
 
@@ -116,7 +116,10 @@ class Watch(FileModel):
         default=None, description="how {date} is written in these names; default: as in partitioning"
     )
     settle_seconds: int | None = Field(
-        default=None, ge=0, le=86_400, description="a file is read once its size and time have not changed for so long"
+        default=None,
+        ge=0,
+        le=86_400,
+        description="a file is read once its size and time of change have been the same for this many seconds",
     )
     done_marker: str | None = Field(
         default=None, description="a file is read once this one exists too, such as `{file}.done` or `_SUCCESS`"
@@ -197,5 +200,5 @@ class TableFile(FileModel):
         return self.compaction.strategy.output_pattern or f"{default}.{self.format}"
 
     def stored(self) -> dict[str, Any]:
-        """It as JSON, without what it does not set."""
+        """The file as JSON, without keys that it does not set."""
         return self.model_dump(mode="json", exclude_unset=True)
