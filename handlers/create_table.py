@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.errors import InvalidRequest, TableExists
 from service.ingest.changes.trigger import Triggers
@@ -13,6 +14,7 @@ from service.ingest.sources.roots import Roots
 from service.ingest.tables import ingestion_layout, ingestion_properties
 from service.maintenance.policy import TARGET, check_policy
 from service.model.call import Call
+from service.model.ingest.reserved import is_ingestion_table
 from service.model.properties import TableProperties, to_iceberg
 from service.model.schema.definition import parse_schema
 from service.model.schema.partition import PartitionField, parse_partition
@@ -116,13 +118,21 @@ def create_table(
     except TableExists:
         if not request.if_not_exists:
             raise
+        existing = commits.table(request.table_name, call)
+        if not history.records.knows(existing.uuid):  # an attempt that ended right after it had created the table
+            _register(existing, history, triggers)
         return CreateTableResult(table_created=False, table_existed=True)
-    if table_file is not None:
-        history.complete(table)
-        triggers.follow(table)
+    _register(table, history, triggers)
     if request.properties.online is False:
         life.record_offline(table)
     return CreateTableResult(table_created=True, table_existed=False)
+
+
+def _register(table: Table, history: IngestHistory, triggers: Triggers) -> None:
+    """Give a table with a table file its schedule, and record it in the ledger."""
+    if is_ingestion_table(table.properties):
+        triggers.follow(table)
+        history.complete(table)
 
 
 def _given(request: CreateTable) -> tuple[TableSchema, tuple[PartitionField, ...]]:

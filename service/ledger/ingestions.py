@@ -41,6 +41,15 @@ class IngestionRecord:
     """JSON of how the columns of a file that was refused differ."""
 
 
+@dataclass(frozen=True)
+class RegisteredTable:
+    """A table that was made from a table file, which is JSON here."""
+
+    name: TableName
+    uuid: str
+    table_file: str
+
+
 _FIELDS = tuple(IngestionRecord.__dataclass_fields__)
 
 
@@ -69,6 +78,11 @@ class IngestionRecords:
         """Record that a table was made from a table file, or that its name or file is another one now."""
         place = {"tenant": table.tenant, "namespace": table.namespace, "table_name": table.table}
         values = {**place, "table_file": table_file}
+        known = select(*(ingestion_tables.c[name] for name in values)).where(
+            ingestion_tables.c.table_uuid == table_uuid
+        )
+        if [dict(row._mapping) for row in self._ledger.rows(known)] == [values]:
+            return  # so that it waits for nobody who writes to the ledger
         with self._ledger._writing() as connection:
             new = insert_new(connection, ingestion_tables).values(table_uuid=table_uuid, created_ms=now_ms(), **values)
             changed = or_(*(ingestion_tables.c[name] != value for name, value in values.items()))
@@ -90,13 +104,23 @@ class IngestionRecords:
             where.append(ingestions.c.ingest_date.in_(dates))
         return self.of_table(table_uuid, *where)
 
-    def tables(self) -> list[tuple[TableName, str]]:
-        """Every table that was made from a table file, with that file as JSON."""
+    def tables(self) -> list[RegisteredTable]:
+        """Every table that was made from a table file, in the order of their names."""
         columns = ingestion_tables.c
         rows = self._ledger.rows(
             select(ingestion_tables).order_by(columns.tenant, columns.namespace, columns.table_name)
         )
-        return [(TableName(row.tenant, row.namespace, row.table_name), str(row.table_file)) for row in rows]
+        return [
+            RegisteredTable(TableName(row.tenant, row.namespace, row.table_name), row.table_uuid, row.table_file)
+            for row in rows
+        ]
+
+    def knows(self, table_uuid: str | None = None) -> bool:
+        """Whether a table was registered, or any, dropped or not."""
+        known = select(ingestion_tables.c.table_uuid).limit(1)
+        if table_uuid is not None:
+            known = known.where(ingestion_tables.c.table_uuid == table_uuid)
+        return bool(self._ledger.rows(known))
 
     def changes_since(self, table_uuid: str, since_ms: int) -> set[str]:
         """The operations of the changes of a table that began after a time and made a snapshot."""

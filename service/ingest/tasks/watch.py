@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from service.ingest.prepare import fingerprint_of
 from service.ingest.sources.fetch import Source
 from service.ingest.sources.roots import Roots
 from service.ingest.tasks.backfill import BackfillProgress, Backfills, DayOutcome
-from service.ledger.ingestions import IngestionRecord
+from service.ledger.ingestions import IngestionRecord, RegisteredTable
 from service.ledger.jobs import JobRecords
 from service.model.call import Call
 from service.model.ingest.patterns import date_in
@@ -33,8 +32,6 @@ log = logging.getLogger("firn.ingest")
 
 WatchState = Literal["ingested", "unchanged", "waiting", "failed"]
 _FILES_PER_COMMIT = 31
-# How often every table of the catalog is looked at, in case the ledger does not know some.
-_ALL_EVERY_S = 3600.0
 
 IngestFiles = Callable[[Table, Sequence[DayFile], Call], Iterable[DayOutcome]]
 """Ingests files of one date each; the outcome of each, in the same order."""
@@ -65,7 +62,7 @@ class Watcher:
     _claimed: set[str] = field(default_factory=set)
     _thread: threading.Thread | None = None
     _call: Call | None = None
-    _all_looked_s: float = -_ALL_EVERY_S
+    _has_searched: bool = False
     _problems: dict[TableName, str] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -97,7 +94,8 @@ class Watcher:
     def look(self) -> list[WatchedFile]:
         """One round over the folders of all tables; what fails for one does not stop the others."""
         found: list[WatchedFile] = []
-        for name in self._tables():
+        for registered in self._watched():
+            name = registered.name
             if self._stopping.is_set():
                 break
             call = Call(f"watch-{uuid.uuid4().hex}", requested_by="watch")
@@ -105,7 +103,7 @@ class Watcher:
                 self._call = call
             try:
                 table = self.catalog.load(name)
-                if _watch_of(table) is not None:
+                if table.uuid == registered.uuid and _watch_of(table) is not None:
                     found += self.round(table, call)
                 self._problems.pop(name, None)
             except Cancelled:
@@ -206,15 +204,20 @@ class Watcher:
             with self._lock:
                 self._claimed.discard(table.uuid)
 
-    def _tables(self) -> list[TableName]:
-        """The tables that watch a folder, as far as the ledger knows; once an hour, every table is looked at."""
-        if time.monotonic() - self._all_looked_s >= _ALL_EVERY_S:
+    def _watched(self) -> list[RegisteredTable]:
+        """The tables that watch a folder, as the ledger knows them.
+
+        If it knows no ingestion table at all, it may be new or lost: then every table is looked at, once per process.
+        """
+        if not self._has_searched and not self.history.records.knows():
             for tenant, namespace in self.catalog.list_namespaces():
                 for name in self.catalog.list_tables(tenant, namespace):
+                    if self._stopping.is_set():
+                        return []
                     self._register(TableName(tenant, namespace, name))
-            self._all_looked_s = time.monotonic()
+        self._has_searched = True
         listed = self.history.records.tables()
-        return [name for name, text in listed if TableFile.model_validate_json(text).ingestion.watch is not None]
+        return [one for one in listed if TableFile.model_validate_json(one.table_file).ingestion.watch is not None]
 
     def _register(self, name: TableName) -> None:
         try:

@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import handlers.create_table
 from service.app import App
 from service.catalog.tables import Catalog, Table
+from service.ingest.history import IngestHistory
 from service.ledger.ingestions import IngestionRecord, as_summary
 from service.model.ingest.reserved import INGEST_PROPERTY
 from service.model.names import TableName
@@ -177,3 +179,18 @@ def test_export_writes_files_without_spark(firn: Firn, tenant: str, tmp_path: Pa
     assert (done["files_written"], done["files"][0]["path"]) == (1, str(tmp_path / "2024-01-03.csv"))
     assert (tmp_path / "2024-01-03.csv").read_text() == '"id","note"\n1,\n'
     assert firn.ok(request)["files_current"] == 1
+
+
+def test_a_table_whose_creation_ended_before_it_was_registered_is_registered_if_it_is_created_again(
+    sales: Sales, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, trigger = sales.firn.app.parts[IngestHistory].records, {"compaction": {"trigger": TRIGGER}}
+    with monkeypatch.context() as patched:
+        patched.setattr(handlers.create_table, "_register", lambda *_: None)
+        sales.send("CREATE_TABLE", {"name": "late", **trigger})
+    late = sales.firn.app.parts[Catalog].load(TableName(sales.tenant, "default", "late"))
+    assert not records.knows(late.uuid)
+    assert sales.schedules == []
+    sales.send("CREATE_TABLE", {"name": "late", **trigger}, if_not_exists=True)
+    assert records.knows(late.uuid)
+    assert [one["table"] for one in sales.schedules] == ["late"]

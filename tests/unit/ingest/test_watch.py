@@ -50,6 +50,14 @@ class Folder:
         self.files = self.home / "in"
         self.files.mkdir()
         self.catalog: Catalog = open_catalog(self.home / "data")
+        self._create()
+
+    def replace_table(self) -> None:
+        """What another program does: it drops the table, and creates another one of its name."""
+        self.catalog.drop(self.table, purge=False)
+        self._create()
+
+    def _create(self) -> None:
         config = {
             "name": "sales",
             "ingestion": {"watch": {"folder": str(self.files), "pattern": "sales_{date}.csv", **self.watch}},
@@ -205,6 +213,43 @@ def test_two_rounds_in_one_process_do_not_read_a_file_twice(folder: Folder) -> N
 def test_every_table_that_watches_a_folder_is_found_without_the_ledger(folder: Folder) -> None:
     folder.put(1, "1")
     assert [one.state for one in folder.instance().look()] == ["ingested"]
+
+
+def test_all_tables_are_looked_at_only_once_and_only_if_the_ledger_knows_none(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[tuple[str, str]] = []
+    list_tables = Catalog.list_tables
+    monkeypatch.setattr(Catalog, "list_tables", lambda *a: listed.append(a[1:]) or list_tables(*a))
+    first = folder.instance()
+    for _ in range(3):
+        first.look()
+    assert listed == [("acme", "shop")]
+    for _ in range(3):
+        folder.instance().look()
+    assert listed == [("acme", "shop")], "the ledger knows the table by then"
+
+
+def test_another_table_of_a_name_that_the_ledger_knows_is_left_alone(folder: Folder) -> None:
+    watcher = folder.instance()
+    watcher.look()
+    folder.replace_table()
+    folder.put(1, "1")
+    assert watcher.look() == []
+
+
+def test_a_round_without_news_does_not_wait_for_others_who_write_to_the_ledger(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher = folder.instance()
+    folder.put(1, "1")
+    watcher.look()
+
+    def writes(*_: object) -> None:
+        raise AssertionError("it writes to the ledger")
+
+    monkeypatch.setattr(MuteLedger, "_writing", writes)
+    watcher.history.complete(folder.table)
 
 
 def test_one_table_that_fails_does_not_stop_the_others(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
