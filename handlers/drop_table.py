@@ -55,6 +55,7 @@ class DropTableResult(Result):
     purged: bool = Field(description="whether its files were deleted; with `purge`, maintenance soon deletes the rest")
     table_id: str | None = omit_when_null("its id, which distinguishes tables of the same name")
     expires_at: datetime | None = omit_when_null("until when RESTORE_TABLE can restore it")
+    quarantine_table: str | None = omit_when_null("the table with its rejected rows, which was dropped with it")
 
 
 @operation(DropTable, DropTableResult, pool="tables", examples=EXAMPLES)
@@ -78,4 +79,5 @@ def drop_table(request: DropTable, call: Call, life: TableLifecycle) -> DropTabl
         purged=dropped.purged,
         table_id=dropped.table_id,
         expires_at=utc_or_none(dropped.restorable_until_ms),
+        quarantine_table=dropped.quarantine.table if dropped.quarantine else None,
     )

@@ -10,12 +10,12 @@ from service.commits.commit import Commits
 from service.ingest.day_files import DayFile, IngestOptions, IngestOutcome, IngestProgress
 from service.ingest.history import INGEST
 from service.ingest.ingests import Ingests
-from service.ingest.quarantine import quarantine_name
 from service.ingest.sources.fetch import Source
 from service.ingest.sources.roots import Roots
 from service.ingest.sources.uploads import Uploads, is_upload
 from service.jobs.background import Background
 from service.model.call import Call, fingerprint
+from service.model.ingest.reserved import quarantine_name
 from service.operations.examples import accepted, planned, response
 from service.operations.ingest_examples import ADDRESS, CREATE
 from service.operations.ingest_requests import TableFileRequest, file_counts, ingested_table, parse_date

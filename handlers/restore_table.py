@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.model.call import Call
 from service.operations.examples import create_table, response, write
-from service.operations.operation import ChangeRequest, Example, Result, operation
+from service.operations.operation import ChangeRequest, Example, Result, omit_when_null, operation
 from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "dropped_by_mistake"}
@@ -43,10 +43,15 @@ class RestoreTable(ChangeRequest):
 class RestoreTableResult(Result):
     table_restored: bool = Field(description="true")
     table: str = Field(description="its name now")
+    quarantine_table: str | None = omit_when_null("the table with its rejected rows, which was restored with it")
 
 
 @operation(RestoreTable, RestoreTableResult, pool="tables", examples=EXAMPLES)
 def restore_table(request: RestoreTable, call: Call, life: TableLifecycle) -> RestoreTableResult:
     """Restore a table that was dropped without `purge`, with its rows, history, backups and policies."""
-    name = life.restore(request.table_name, request.new_name, request.table_id, call)
-    return RestoreTableResult(table_restored=True, table=name.table)
+    restored = life.restore(request.table_name, request.new_name, request.table_id, call)
+    return RestoreTableResult(
+        table_restored=True,
+        table=restored.name.table,
+        quarantine_table=restored.quarantine.table if restored.quarantine else None,
+    )

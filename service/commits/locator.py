@@ -1,13 +1,16 @@
 """Finds a table by its UUID, through renames, drops and restores."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 
 from service.catalog.refusals import table_replaced
 from service.catalog.tables import Catalog, Table
-from service.errors import TableNotFound
+from service.errors import TableExists, TableNotFound
 from service.ledger.table_records import DROP, RESTORE, TableRecord, TableRecords
 from service.model.names import TableName, dropped_table_name
+
+log = logging.getLogger("firn.commits")
 
 
 class TableLocator:
@@ -46,10 +49,34 @@ class TableLocator:
         return self._uuid_at(dropped_table_name(record.uuid) if is_drop else record.to) == record.uuid
 
     def record_end(self, record: TableRecord, happened: bool) -> None:
-        """Record the end of a step. A restored table's schedules follow it unless another table has its old name."""
+        """Record the end of a step, which its companion takes first, if it has one.
+
+        A restored table's schedules follow it unless another table has its old name.
+        """
         restored = record.step is not None and record.step.kind == RESTORE
         follow = not restored or record.to == record.name or self._uuid_at(record.name) is None
-        self._records.end(record, happened=happened, schedules_follow=follow)
+        companion = record.companion if happened else None
+        moved = companion is not None and self._move(companion)
+        self._records.end(record, happened=happened, schedules_follow=follow, companion_follows=moved)
+
+    def _move(self, companion: TableRecord) -> bool:
+        """Move a companion to where its step leads, unless it is there; false if it is gone, or cannot be there."""
+        is_drop = companion.step is not None and companion.step.kind == DROP
+        dropped = dropped_table_name(companion.uuid)
+        to = dropped if is_drop else companion.to
+        for place in (to, companion.name, dropped):
+            with suppress(TableNotFound):
+                table = self._catalog.load(place)
+                if table.uuid != companion.uuid:
+                    continue
+                try:
+                    if place != to:
+                        self._catalog.rename(table, to)
+                except TableExists as e:
+                    log.warning("%s does not go with its table: %s", place, e.message)
+                    return False
+                return True
+        return False
 
     def _places(self, name: TableName, table_uuid: str) -> Iterator[TableName]:
         yield name

@@ -111,7 +111,7 @@ class Publication:
     def replace_quarantined(self, staged: list[StagedIngest]) -> None:
         """Replace the quarantined rows of the dates; of an append, those of the same content."""
         new = [one.rejects.staged for one in staged if one.rejects.staged is not None]
-        table = self.parts.quarantines.find(self.table.name)
+        table = self.parts.quarantines.find(self.table)
         if table is None or (not new and table.current_snapshot_id is None):
             return
         hashes = None

@@ -6,11 +6,10 @@ from datetime import datetime
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.engine.jobs.ingest.files import IngestTarget
-from service.errors import TableExists, TableNotFound
+from service.errors import InvalidRequest, TableExists, TableNotFound
 from service.ingest.prepare import PreparedFile
 from service.model.call import Call
-from service.model.ingest.table_file import QUARANTINE_SUFFIX
-from service.model.names import TableName
+from service.model.ingest.reserved import QUARANTINE_OF_PROPERTY, quarantine_name
 from service.model.properties import TableProperties, to_iceberg
 from service.model.schema.types import Field, Primitive, TableSchema
 from service.settings import IcebergSettings
@@ -41,10 +40,6 @@ SCHEMA = TableSchema(
 )
 
 
-def quarantine_name(table: TableName) -> TableName:
-    return TableName(table.tenant, table.namespace, table.table + QUARANTINE_SUFFIX)
-
-
 class Quarantines:
     """Finds and creates the tables of rejected rows."""
 
@@ -53,25 +48,40 @@ class Quarantines:
         self._catalog = catalog
         self._commits = commits
 
-    def find(self, table: TableName) -> Table | None:
+    def find(self, table: Table) -> Table | None:
         """The table of rejected rows; None if there is none yet."""
         try:
-            return self._catalog.load(quarantine_name(table))
+            found = self._catalog.load(quarantine_name(table.name))
         except TableNotFound:
             return None
+        return found if _is_of(found, table) else None
 
-    def ensure(self, table: TableName) -> Table:
-        """The table of rejected rows, which is created with the first of them."""
+    def ensure(self, table: Table) -> Table:
+        """The table of rejected rows, which is created with the first of them.
+
+        InvalidRequest if a table of its name has something else, such as the rows that an earlier table rejected.
+        """
         found = self.find(table)
         if found is not None:
             return found
-        given = TableProperties(description=f"rows that {table.table} rejected")
+        name = quarantine_name(table.name)
+        given = to_iceberg(TableProperties(description=f"rows that {table.name.table} rejected"), self._settings)
+        properties = {**given, QUARANTINE_OF_PROPERTY: table.uuid}
         try:
-            return self._commits.create(
-                quarantine_name(table), SCHEMA, (), to_iceberg(given, self._settings), Call(requested_by="ingest")
-            )
+            return self._commits.create(name, SCHEMA, (), properties, Call(requested_by="ingest"))
         except TableExists:
-            return self._catalog.load(quarantine_name(table))
+            found = self._catalog.load(name)
+        if not _is_of(found, table):
+            raise InvalidRequest(
+                f"rejected rows of {table.name.table!r} go to {name.table!r}, but that is another table, not its "
+                "quarantine; rename or drop it first",
+                field="table",
+            )
+        return found
+
+
+def _is_of(quarantine: Table, table: Table) -> bool:
+    return quarantine.properties.get(QUARANTINE_OF_PROPERTY) == table.uuid
 
 
 def target_of(table: Table) -> IngestTarget:

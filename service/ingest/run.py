@@ -193,7 +193,7 @@ class IngestRun:
                 return found
         now = datetime.now(UTC)
         values = quarantined_values(one, run_id, now)
-        table = self.parts.quarantines.ensure(self.table.name)
+        table = self.parts.quarantines.ensure(self.table)
         found = self._rejects(one, cleaning, table, values)
         if found.count != rejected:
             raise InternalError(f"{rejected} rows were rejected, but {found.count} quarantined; nothing was committed")

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, or_, select
 
 from service.ledger.database import insert_new
 from service.ledger.ledger import Ledger
-from service.ledger.schema import batches, ingestion_tables, ingestions
+from service.ledger.schema import batches, ingestion_tables, ingestions, places
 from service.model.names import TableName
 from service.model.times import now_ms
 
@@ -105,11 +105,11 @@ class IngestionRecords:
         return self.of_table(table_uuid, *where)
 
     def tables(self) -> list[RegisteredTable]:
-        """Every table that was made from a table file, in the order of their names."""
+        """Every table that was made from a table file, and is not dropped, in the order of their names."""
         columns = ingestion_tables.c
-        rows = self._ledger.rows(
-            select(ingestion_tables).order_by(columns.tenant, columns.namespace, columns.table_name)
-        )
+        dropped = select(places.c.table_uuid).where(places.c.state == "dropped")
+        wanted = select(ingestion_tables).where(columns.table_uuid.not_in(dropped))
+        rows = self._ledger.rows(wanted.order_by(columns.tenant, columns.namespace, columns.table_name))
         return [
             RegisteredTable(TableName(row.tenant, row.namespace, row.table_name), row.table_uuid, row.table_file)
             for row in rows

@@ -12,12 +12,15 @@ from service.ledger.database import insert_new, parts
 from service.ledger.jobs import UNFINISHED, JobRecord, JobRecords, add, as_record
 from service.ledger.ledger import Ledger, Transaction
 from service.ledger.schema import jobs, schedules
-from service.model.names import TableName
+from service.model.names import DROPPED_NAMESPACE, TableName
 
 RUN = "RUN_SCHEDULE"
+# The namespace of schedules whose table is dropped, which have its UUID for a name; no request can name it.
+SUSPENDED = DROPPED_NAMESPACE[0]
 _RUNS_KEPT = 50
 # What a schedule that replaces another one does not change.
 _KEPT = ("id", "tenant", "name", "created_ms")
+_IS_LIVE = or_(schedules.c.namespace.is_(None), schedules.c.namespace != SUSPENDED)
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class ScheduleRecords:
         self, tenant: str, which: ScheduleFilter | None = None, after: str | None = None, limit: int | None = None
     ) -> list[Schedule]:
         """A tenant's schedules by name, or some of them: at most `limit` of those after a name."""
-        where = [schedules.c.tenant == tenant]
+        where = [schedules.c.tenant == tenant, _IS_LIVE]
         if which is not None:
             named = {"namespace": which.namespace, "table_name": which.table, "name": which.name}
             where += [schedules.c[column] == value for column, value in named.items() if value is not None]
@@ -103,7 +106,7 @@ class ScheduleRecords:
 
     def due_or_running(self, now_ms: int) -> list[Schedule]:
         """The schedules that are due or running, the longest due first."""
-        due = schedules.c.enabled & (schedules.c.next_ms <= now_ms)
+        due = schedules.c.enabled & (schedules.c.next_ms <= now_ms) & _IS_LIVE
         return self._found(or_(jobs.c.id.is_not(None), due), order=schedules.c.next_ms)
 
     def claim(

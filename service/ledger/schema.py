@@ -229,6 +229,7 @@ _VIEWS = {
                count(CASE WHEN i.state = 'refused' THEN 1 END) AS refused,
                {max(i.ended_ms)} AS last_ingested_at
         FROM ingestion_tables AS t LEFT JOIN ingestions AS i ON i.table_uuid = t.table_uuid
+        WHERE t.table_uuid NOT IN (SELECT table_uuid FROM places WHERE state = 'dropped')
         GROUP BY t.table_name, t.tenant, t.namespace, t.table_uuid, t.table_file, t.created_ms""",
 }
 

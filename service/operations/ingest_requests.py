@@ -16,7 +16,7 @@ from service.ingest.files import read_dataset, read_table_file, stored_text
 from service.ingest.sources.roots import Roots, is_remote
 from service.model.call import Call
 from service.model.ingest.dataset import Dataset
-from service.model.ingest.reserved import TABLE_FILE_PROPERTY
+from service.model.ingest.reserved import table_file_of
 from service.model.ingest.table_file import TableFile
 
 _MOST_BYTES = 1 << 20
@@ -66,13 +66,18 @@ def ingested_table(request: Any, commits: Commits, call: Call) -> Table:
             raise
         raise TableNotFound(f"{e.message}; create it first, by CREATE_TABLE with this config", field="table") from e
     given = request.table_file
-    stored = table.properties.get(TABLE_FILE_PROPERTY)
-    if given is not None and stored is not None and stored_text(given) != stored:
+    stored = table_file_of(table.properties)
+    if given is not None and stored is not None and not _is_same(given, stored):
         raise InvalidRequest(
             f"config differs from the table file that {request.table!r} has; leave it out, or apply it first",
             field="config",
         )
     return table
+
+
+def _is_same(given: TableFile, stored: TableFile) -> bool:
+    """Whether two table files say the same; a renamed table's has its old name until another is applied."""
+    return stored_text(given) == stored_text(stored.model_copy(update={"name": given.name}))
 
 
 def read_dataset_at(path: str, roots: Roots) -> Dataset:

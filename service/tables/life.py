@@ -16,10 +16,12 @@ from service.ledger.ledger import NewBatch
 from service.ledger.table_records import DROP, HERE, RENAME, RESTORE, STEPS, TableRecord, TableRecords, TableStep
 from service.metrics.metrics import Metrics
 from service.model.call import Call
+from service.model.ingest.reserved import quarantine_name
 from service.model.names import DROPPED_NAMESPACE, TableName, dropped_table_name
 from service.model.properties import is_online, online_property
 from service.model.times import HOUR_MS, now_ms
 from service.settings import DroppedTableSettings
+from service.tables.quarantine import QuarantineFinder, check_new_name, with_quarantine
 
 log = logging.getLogger("firn.life")
 
@@ -31,6 +33,16 @@ class DroppedTable:
     table_id: str
     restorable_until_ms: int | None
     purged: bool
+    quarantine: TableName | None = None
+    """The table with its rejected rows, which was dropped with it."""
+
+
+@dataclass(frozen=True)
+class MovedTable:
+    """The name of a table that was renamed or restored, and that of its quarantine, if that went with it."""
+
+    name: TableName
+    quarantine: TableName | None = None
 
 
 class TableLifecycle:
@@ -49,21 +61,25 @@ class TableLifecycle:
         self._commits = commits
         self._records = records
         self._locator = TableLocator(catalog, records)
+        self._quarantines = QuarantineFinder(catalog, records)
         self._metrics = metrics or Metrics()
         self._now_ms: Callable[[], int] = now_ms
         self._lock = threading.Lock()
         self._removing: set[str] = set()
 
-    def rename(self, name: TableName, new_name: str, call: Call) -> None:
+    def rename(self, name: TableName, new_name: str, call: Call) -> MovedTable:
         """Give a table another name in its namespace; TableExists if a table has that name."""
-        if self._commits.earlier_batch(call):
-            return
-        table, to = self._catalog.load(name), replace(name, table=new_name)
+        to = replace(name, table=new_name)
+        if earlier := self._commits.earlier_batch(call):
+            return MovedTable(to, self._records.companion_of_step(earlier.table_uuid, earlier.batch))
+        table = self._catalog.load(name)
         if to == name:
             raise InvalidRequest("new_name is the table's name already; choose another", field="new_name")
+        check_new_name(table, to)
         self._must_be_free(to)
-        self._take(TableStep(RENAME, new_name), table, TableRecord(table.uuid, name), to, call)
+        batch = self._take(TableStep(RENAME, new_name), table, TableRecord(table.uuid, name), to, call)
         self._metrics.dropped(name)
+        return MovedTable(to, self._records.companion_of_step(table.uuid, batch))
 
     def drop(
         self, name: TableName, call: Call, *, purge: bool, check: Callable[[Table], None] = lambda table: None
@@ -73,31 +89,33 @@ class TableLifecycle:
         `check` gets the table while its lock is held, and raises if it must not be dropped.
         """
         if earlier := self._commits.earlier_batch(call):
-            return self._dropped_before(earlier.table_uuid, purge)
+            return self._dropped_before(earlier.table_uuid, purge, earlier.batch)
         table = self._catalog.load(name)
         until = self._now_ms() + (0 if purge else self._settings.retention_hours * HOUR_MS)
         step = TableStep(DROP, keep_until_ms=until, folder=table.location if owns_its_files(table) else None)
         record, to = TableRecord(table.uuid, name), dropped_table_name(table.uuid)
-        self._take(step, table, record, to, call, check)
+        batch = self._take(step, table, record, to, call, check)
         self._metrics.dropped(name)
         if not purge:
-            return DroppedTable(table.uuid, until, purged=False)
+            return DroppedTable(table.uuid, until, False, self._records.companion_of_step(table.uuid, batch))
         try:
-            if dropped := self._records.find(table.uuid):
-                self._remove(dropped)
+            for one in self._records.dropped_in_step(table.uuid, batch):
+                self._remove(one)
         except Exception as e:  # maintenance tries again
             log.warning("the files of a purged table could not be removed; it is tried again: %s", e)
-        return self._dropped_before(table.uuid, purge)
+        return self._dropped_before(table.uuid, purge, batch)
 
-    def restore(self, name: TableName, new_name: str | None, table_id: str | None, call: Call) -> TableName:
-        """Bring back the newest dropped table of a name, or the one of an id; returns its name."""
+    def restore(self, name: TableName, new_name: str | None, table_id: str | None, call: Call) -> MovedTable:
+        """Bring back the newest dropped table of a name, or the one of an id."""
         to = replace(name, table=new_name or name.table)
-        if not self._commits.earlier_batch(call):
-            dropped = self._restorable(name, table_id)
-            self._must_be_free(to)
-            table = self._catalog.load(dropped_table_name(dropped.uuid))
-            self._take(TableStep(RESTORE, to.table), table, dropped, to, call)
-        return to
+        if earlier := self._commits.earlier_batch(call):
+            return MovedTable(to, self._records.companion_of_step(earlier.table_uuid, earlier.batch))
+        dropped = self._restorable(name, table_id)
+        self._must_be_free(to)
+        table = self._catalog.load(dropped_table_name(dropped.uuid))
+        check_new_name(table, to)
+        batch = self._take(TableStep(RESTORE, to.table), table, dropped, to, call)
+        return MovedTable(to, self._records.companion_of_step(table.uuid, batch))
 
     def dropped(
         self, tenant: str, namespace: str, after: tuple[int, str] | None = None, limit: int | None = None
@@ -160,34 +178,46 @@ class TableLifecycle:
         to: TableName,
         call: Call,
         check: Callable[[Table], None] = lambda table: None,
-    ) -> None:
-        """Take a step, once the changes before it are done. What the catalog raises is raised unless it happened."""
+    ) -> str:
+        """Take a step, once the changes before it are done, and return its batch. What the catalog raises is raised
+        unless it happened."""
         with self._commits.locked(table):
             left = self._records.find(table.uuid)
             if left and left.step and left.step.kind in STEPS:  # its request has ended, as we hold the table's lock
                 self._locator.settle(left)
             current = self._commits.current(table)
             check(current)
-            batch = uuid.uuid4().hex
-            keys = {call.key.id: call.key.fingerprint} if call.key else None
-            change = NewBatch(batch, record.name, table.uuid, step.kind, [call.id[:200]], keys=keys)
-            record = self._records.begin(change, record, step)
-            happened = True
+            quarantine = self._quarantines.find(current, record)
+            if quarantine is None:
+                return self._move(step, current, record, to, call)
+            if step.kind != DROP and quarantine.name != quarantine_name(to):
+                self._must_be_free(quarantine_name(to))
+            with self._commits.locked(quarantine):
+                return self._move(with_quarantine(step, quarantine, record, to), current, record, to, call)
+
+    def _move(self, step: TableStep, table: Table, record: TableRecord, to: TableName, call: Call) -> str:
+        """Take a step while the changes of the table wait."""
+        batch = uuid.uuid4().hex
+        keys = {call.key.id: call.key.fingerprint} if call.key else None
+        change = NewBatch(batch, record.name, table.uuid, step.kind, [call.id[:200]], keys=keys)
+        record = self._records.begin(change, record, step)
+        happened = True
+        try:
+            self._catalog.rename(table, to)
+        except Exception:
             try:
-                self._catalog.rename(current, to)
-            except Exception:
-                try:
-                    happened = self._locator.happened(record)
-                except FirnError:
-                    self._commits.batches.unresolved.add(batch)
-                    happened = False
-                else:
-                    self._end(record, batch, happened)
-                if not happened:
-                    raise
-                log.warning("%s of %s was done although the catalog failed", step.kind, record.name, exc_info=True)
+                happened = self._locator.happened(record)
+            except FirnError:
+                self._commits.batches.unresolved.add(batch)
+                happened = False
             else:
-                self._end(record, batch, True)
+                self._end(record, batch, happened)
+            if not happened:
+                raise
+            log.warning("%s of %s was done although the catalog failed", step.kind, record.name, exc_info=True)
+        else:
+            self._end(record, batch, True)
+        return batch
 
     def _end(self, record: TableRecord, batch: str, happened: bool) -> None:
         try:
@@ -221,10 +251,11 @@ class TableLifecycle:
             suggestion=near,
         )
 
-    def _dropped_before(self, table_uuid: str, purge: bool) -> DroppedTable:
+    def _dropped_before(self, table_uuid: str, purge: bool, batch: str) -> DroppedTable:
         record = self._records.find(table_uuid)
         until = None if record is None or purge else record.keep_until_ms
-        return DroppedTable(table_uuid, until, purged=purge and record is None)
+        quarantine = self._records.companion_of_step(table_uuid, batch)
+        return DroppedTable(table_uuid, until, purge and record is None, quarantine)
 
     def _remove(self, record: TableRecord) -> bool:
         """Remove a dropped table and its files; false if it is being restored, or removed by another thread or

@@ -40,6 +40,8 @@ class TableFileChanges:
                 "another name, and create the table",
                 field="config",
             )
+        # Its file keeps the name that it was created with, until another is applied.
+        stored = stored.model_copy(update={"name": table.name.table})
         if config.namespace is None:
             config = config.model_copy(update={"namespace": stored.namespace})
         changes = table_file_changes(stored, config, has_rows=table.current_snapshot_id is not None)

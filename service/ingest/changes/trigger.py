@@ -6,15 +6,10 @@ from service.catalog.tables import Table
 from service.ingest.periods.choice import DUE
 from service.jobs.schedules.schedules import SchedulePlan, Schedules
 from service.jobs.schedules.times import ScheduleTiming
-from service.model.ingest.reserved import table_file_of
+from service.model.ingest.reserved import table_file_of, trigger_name
 from service.model.ingest.table_file import Trigger
 
 TASK = {"operation": "COMPACT", "period": DUE}
-
-
-def trigger_name(table: Table) -> str:
-    """The name of a table's schedule. It has the table's id, so that it stays the same if the table is renamed."""
-    return f"compact-due-{table.uuid.partition('-')[0]}"
 
 
 @dataclass(frozen=True)
@@ -25,7 +20,7 @@ class Triggers:
 
     def follow(self, table: Table) -> str | None:
         """Create, replace or delete a table's schedule; returns its name, if it has one. It can be repeated."""
-        config, name = table_file_of(table.properties), trigger_name(table)
+        config, name = table_file_of(table.properties), trigger_name(table.uuid)
         trigger = config.compaction.trigger if config is not None and config.compaction.enabled else Trigger()
         if trigger.schedule is None:
             self.schedules.delete(table.name.tenant, name)

@@ -90,7 +90,7 @@ class Replays:
         config, dataset = table_file_of(table.properties), dataset or dataset_of(table.properties)
         if config is None:
             raise InvalidRequest(f"table {table.name.table!r} was not made from a table file", field="table")
-        quarantine = self.parts.quarantines.find(table.name)
+        quarantine = self.parts.quarantines.find(table)
         if quarantine is None or quarantine.current_snapshot_id is None or dataset is None:
             return ReplayOutcome(snapshot_id=table.current_snapshot_id)
         self.parts.history.complete(table)
@@ -182,7 +182,7 @@ class Replays:
 
     def _remove_marked(self, publication: "ReplayPublication", runs: list[str]) -> None:
         """Remove the rows that the table has now; if it fails, the next replay does it."""
-        quarantine = self.parts.quarantines.find(publication.table.name)
+        quarantine = self.parts.quarantines.find(publication.table)
         if not runs or quarantine is None:
             return
         rows = replace(publication.rows, only=(REPLAY_COLUMN, tuple(runs)))
@@ -203,7 +203,7 @@ class ReplayPublication(Publication):
 
     def replace_quarantined(self, staged: list[StagedIngest]) -> None:
         """Replace the selected rows by the marked good ones and the new rejects. The table is locked."""
-        quarantine = self.parts.quarantines.find(self.table.name)
+        quarantine = self.parts.quarantines.find(self.table)
         current = self.parts.commits.current(self.table)
         self.parts.history.complete(current)
         done = {one.run_id for one in self.parts.history.records.done(current.uuid)}

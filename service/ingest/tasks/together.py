@@ -126,7 +126,7 @@ class Together:
     def _quarantine(
         self, like: PreparedFile, cleaning: Cleaning, files: dict[int, PreparedFile], now: datetime
     ) -> None:
-        table = self.run.parts.quarantines.ensure(self.run.table.name)
+        table = self.run.parts.quarantines.ensure(self.run.table)
         parts = [
             FilePart(one.readable.path, tuple(quarantined_values(one, self.staged[i].outcome.run_id, now)))
             for i, one in files.items()

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from service.errors import InvalidRequest
 from service.model.ingest.dataset import Dataset
-from service.model.ingest.table_file import TableFile
+from service.model.ingest.table_file import QUARANTINE_SUFFIX, TableFile
+from service.model.names import TableName
 from service.model.schema.partition import PartitionField
 from service.model.schema.types import Field, Primitive
 
@@ -16,10 +17,22 @@ PERIOD_PARTITION = PartitionField(PERIOD_FIELD.name, "identity", PERIOD_FIELD.na
 
 TABLE_FILE_PROPERTY = "firn.ingest.table"
 DATASET_PROPERTY = "firn.ingest.dataset"
+# Of a quarantine: the id of the table that rejected its rows.
+QUARANTINE_OF_PROPERTY = "firn.ingest.quarantine-of"
 # In a snapshot's summary: the files that its commit ingested, as JSON.
 INGEST_PROPERTY = "firn-ingest"
 # The dates of a file are known from its metadata, however many columns the table has.
 METRICS = {f"write.metadata.metrics.column.{field.name}": "full" for field in (PERIOD_FIELD, DATE_FIELD)}
+
+
+def quarantine_name(table: TableName) -> TableName:
+    """The name of the table with the rows that an ingestion table rejected."""
+    return TableName(table.tenant, table.namespace, table.table + QUARANTINE_SUFFIX)
+
+
+def trigger_name(table_uuid: str) -> str:
+    """The name of the schedule that a table file's trigger asks for. It stays the same if the table is renamed."""
+    return f"compact-due-{table_uuid.partition('-')[0]}"
 
 
 def is_ingestion_table(properties: Mapping[str, str]) -> bool:

@@ -18,7 +18,8 @@ class FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-def _name(value: str) -> str:
+def check_table_name(value: str) -> str:
+    """Return the name of an ingestion table, or raise ValueError if its quarantine's name would be too long."""
     if len(check_name(value, "name")) > _MAX_NAME:
         raise ValueError(f"it has {len(value)} characters; use at most {_MAX_NAME}, because of NAME{QUARANTINE_SUFFIX}")
     return value
@@ -156,7 +157,7 @@ class Ingestion(FileModel):
 class TableFile(FileModel):
     """A table file."""
 
-    name: Annotated[str, AfterValidator(_name)] = Field(description="the table's name")
+    name: Annotated[str, AfterValidator(check_table_name)] = Field(description="the table's name")
     namespace: str | None = Field(default=None, description="its namespace; default: that of the request, or `default`")
     description: str | None = Field(default=None, max_length=4000, description="what the table is for")
     storage: Storage | None = Field(default=None, description="where exported files are; needed for `export`")

@@ -151,7 +151,7 @@ class TestRestore:
         dropped = setup.life.drop(ORDERS, ASK, purge=False)
         assert dropped.restorable_until_ms == setup.now_ms + KEPT_MS
         assert [life.name for life in setup.life.dropped("acme", "shop")] == [ORDERS]
-        assert setup.life.restore(ORDERS, None, None, ASK) == ORDERS
+        assert setup.life.restore(ORDERS, None, None, ASK).name == ORDERS
         assert setup.catalog.tables[ORDERS] == before
         assert setup.life.dropped("acme", "shop") == []
 
@@ -257,7 +257,7 @@ class TestRestore:
             setup.catalog, cast(Table, table), TableName(*DROPPED_NAMESPACE, table.uuid.replace("-", ""))
         )
         setup.life.remove_overdue()
-        assert setup.life.restore(ORDERS, None, None, ASK) == ORDERS
+        assert setup.life.restore(ORDERS, None, None, ASK).name == ORDERS
 
 
 def rename(setup: CommitSetup, call: Call) -> None:
