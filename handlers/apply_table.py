@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.commits.commit import Commits
-from service.ingest.changes.changes import TableFileChanges, refuse
+from service.ingest.changes.changes import TableFileChanges
 from service.ingest.sources.roots import Roots
 from service.model.call import Call
 from service.operations.examples import planned, response
@@ -93,8 +93,7 @@ def apply_table(
     assert config is not None
     table = commits.table(request.table_name, call)
     dataset = request.dataset_or(config.ingestion.dataset_config, roots)
-    found = changes.difference(table, config, dataset)
-    refuse(found)
+    found = changes.check(table, config, dataset)
     shown = [FileChange(path=c.path, from_=c.before, to=c.after, effect=c.effect) for c in found.changes]
     if request.dry_run:
         return ApplyDryRun(plan=ApplyPlan(changes=shown))

@@ -106,7 +106,7 @@ def create_table(
         schema, partition = _given(request)
     else:
         _refuse_given(request)
-        exports.check(table_file)
+        exports.check(table_file, request.table_name)
         dataset = request.dataset_or(table_file.ingestion.dataset_config, roots)
         schema, partition = ingestion_layout(dataset)
         properties |= ingestion_properties(table_file, dataset)

@@ -13,6 +13,7 @@ from typing import Any
 from handlers import discover
 from postman.session import TABLE, session
 from service.api.events import HEALTHY
+from service.operations.examples import of_tenant
 from service.operations.groups import GROUPS
 from service.operations.operation import Example, Operation
 
@@ -119,14 +120,14 @@ def _example(operation: Operation, example: Example, place: int) -> list[Json]:
     given = [
         _item(
             f"{example.title}: given {i}, {request['operation']}",
-            {**request, "tenant_id": tenant},
+            of_tenant(request, tenant),
             {"success": True},
             [_keep(*source) for source in example.taken.values() if source[0] == i],
         )
         for i, request in enumerate(example.given, 1)
     ]
     taken = {name: f"{{{{{_kept(*source)}}}}}" for name, source in example.taken.items()}
-    request = {**example.request, **taken, "tenant_id": tenant}
+    request = of_tenant({**example.request, **taken}, tenant)
     return [*given, _item(example.title, request, example.answer)]
 
 

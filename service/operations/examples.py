@@ -1,6 +1,6 @@
 """Parts of the handlers' EXAMPLES."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 DEFAULT_COMPACTION = {
@@ -62,3 +62,12 @@ def create_table(
 
 def write(address: dict[str, str], *records: dict[str, Any]) -> dict[str, Any]:
     return {"operation": "WRITE", **address, "records": list(records)}
+
+
+def of_tenant(request: Mapping[str, Any], tenant: str) -> dict[str, Any]:
+    """An example's request for another tenant, whose tables export files to a folder of their own."""
+    config = request.get("config")
+    if not isinstance(config, dict) or "storage" not in config:
+        return {**request, "tenant_id": tenant}
+    storage = {**config["storage"], "base_path": f"{config['storage']['base_path']}/{tenant}"}
+    return {**request, "tenant_id": tenant, "config": {**config, "storage": storage}}

@@ -16,6 +16,7 @@ from service.cli.example_files import FILES
 from service.cli.main import main
 from service.cli.parser import build_parser
 from service.errors import EngineUnavailable
+from service.operations.examples import of_tenant
 from service.operations.operation import Example as OperationExample
 from service.operations.operation import Operation
 from tests import cli
@@ -69,13 +70,13 @@ def test_an_example_does_the_same_in_process_and_against_a_url(
 def test_what_is_done_without_spark_needs_none(
     operation: Operation, example: OperationExample, firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = [firn.ok({**request, "tenant_id": tenant}) for request in example.given]
+    answers = [firn.ok(of_tenant(request, tenant)) for request in example.given]
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise EngineUnavailable("there is none")
 
     monkeypatch.setattr(firn.app.engine, "run", refuse)
-    firn.ok({**example.after(answers), "tenant_id": tenant})
+    firn.ok(of_tenant(example.after(answers), tenant))
 
 
 def test_each_command_says_of_its_operation_whether_it_needs_spark(

@@ -8,6 +8,7 @@ import pytest
 
 from handlers import discover
 from service.model import wire
+from service.operations.examples import of_tenant
 from service.operations.operation import Example, Operation
 from tests.contract.entry_points import ENTRY_POINTS, EntryPoint
 from tests.contract.openapi import ANY, problems
@@ -51,8 +52,8 @@ def published(firn: Firn) -> dict[str, Any]:
 def test_an_example_is_answered_as_approved(
     operation: Operation, example: Example, entry_point: str, firn: Firn, tenant: str, published: dict[str, Any]
 ) -> None:
-    answers = [firn.ok({**request, "tenant_id": tenant}) for request in example.given]
-    status, answer = ENTRY_POINTS[entry_point](firn, {**example.after(answers), "tenant_id": tenant})
+    answers = [firn.ok(of_tenant(request, tenant)) for request in example.given]
+    status, answer = ENTRY_POINTS[entry_point](firn, of_tenant(example.after(answers), tenant))
     assert status == example.status, answer
     assert differences(example.answer, answer) == []
     post = published["paths"]["/database"]["post"]

@@ -51,10 +51,16 @@ class TableFileChanges:
             changes += found
         return FileDifference(tuple(changes), columns)
 
+    def check(self, table: Table, config: TableFile, dataset: Dataset | None) -> FileDifference:
+        """How the files differ from the table; InvalidRequest if a difference cannot be applied."""
+        self.exports.check(config, table.name)
+        found = self.difference(table, config, dataset)
+        refuse(found)
+        return found
+
     def apply(self, table: Table, config: TableFile, dataset: Dataset | None, call: Call) -> Table:
         """The table after all differences were applied. InvalidRequest, and nothing is applied, if one is refused."""
-        self.exports.check(config)
-        refuse(self.difference(table, config, dataset))
+        self.check(table, config, dataset)
 
         def change(current: Table, batch: str) -> Table:
             def gate() -> None:

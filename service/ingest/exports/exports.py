@@ -12,6 +12,7 @@ from service.catalog.tables import Catalog, Table
 from service.commits.holds import SnapshotHolds
 from service.commits.locks import TableLocks
 from service.errors import FirnError, InvalidRequest
+from service.ingest.exports.folders import BASE_PATH, check_folder
 from service.ingest.exports.state import ExportState, export_state
 from service.ingest.history import IngestHistory
 from service.ingest.periods.files import files_by_period
@@ -23,10 +24,10 @@ from service.model.ingest.patterns import fill
 from service.model.ingest.periods import days_of, period_of
 from service.model.ingest.reserved import DATE_FIELD, PERIOD_FIELD, table_file_of
 from service.model.ingest.table_file import TableFile
+from service.model.names import TableName
 from service.model.times import now_ms
 
 log = logging.getLogger("firn.ingest")
-_BASE_PATH = "config.storage.base_path"
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,13 @@ class Exports:
     roots: Roots
     _locks: TableLocks = field(default_factory=TableLocks)
 
-    def check(self, config: TableFile) -> None:
-        """Refuse a table file whose base_path is not in an allowed folder."""
+    def check(self, config: TableFile, name: TableName, field: str = BASE_PATH) -> None:
+        """Refuse the table file of a table if its base_path is not in an allowed folder, or has another table's files.
+
+        Tables that are dropped do not count.
+        """
         if config.storage is not None:
-            self.roots.resolve(config.storage.base_path, _BASE_PATH)
+            check_folder(config, name, self.history.records.tables(), self.roots, field)
 
     def after_ingest(self, table: Table, days: Sequence[date]) -> list[str]:
         """Bring the files of some days up to date, if the table exports. A failure is a warning: EXPORT repeats it."""
@@ -149,7 +153,8 @@ class Exports:
     def _writing(self, table: Table, config: TableFile) -> Iterator["_Export"]:
         """Write files in the block. One request at a time does for a table, or an older state could replace a newer."""
         assert config.storage is not None
-        base = self.roots.resolve(config.storage.base_path, _BASE_PATH)
+        base = self.roots.resolve(config.storage.base_path, BASE_PATH)
+        self.check(config, table.name, "table")
         with self._locks.hold(table.uuid):
             newest = self.catalog.load(table.name)
             if newest.uuid != table.uuid:  # dropped in the meantime

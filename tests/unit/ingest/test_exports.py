@@ -187,7 +187,7 @@ def test_a_folder_outside_of_the_allowed_ones_is_refused(sales: Exporting) -> No
         sales.run()
     assert refused.value.field == "config.storage.base_path"
     with pytest.raises(InvalidRequest):
-        sales.exports.check(sales.config)
+        sales.exports.check(sales.config, ORDERS)
     assert len(sales.after(DAY)) == 1  # an ingest that is committed does not fail
 
 
