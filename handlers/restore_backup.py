@@ -1,5 +1,6 @@
 """RESTORE_BACKUP: restore a table's rows from a backup."""
 
+from contextlib import suppress
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -7,8 +8,9 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
 from service.commits.holds import SnapshotHolds
+from service.edits.replayed import ReplayedRows
 from service.edits.restore import Restores, RestoreTarget, of_backup, of_state
-from service.errors import InvalidRequest
+from service.errors import BackupNotFound, InvalidRequest, SnapshotNotFound
 from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.operations.edit_requests import BackedUpRequest, RestorePlan, RestoreResult, restore_fields, restore_plan
@@ -74,7 +76,13 @@ class RestoreBackupDryRun(DryRunResult):
 
 @operation(RestoreBackup, RestoreBackupResult, pool="edits", examples=EXAMPLES, also=(RestoreBackupDryRun,))
 def restore_backup(
-    request: RestoreBackup, call: Call, catalog: Catalog, backups: Backups, restores: Restores, holds: SnapshotHolds
+    request: RestoreBackup,
+    call: Call,
+    catalog: Catalog,
+    backups: Backups,
+    restores: Restores,
+    holds: SnapshotHolds,
+    replayed: ReplayedRows,
 ) -> RestoreBackupResult | RestoreBackupDryRun:
     """Replace a table's rows with those of a backup, in a new commit."""
     target = _target(request)
@@ -84,10 +92,16 @@ def restore_backup(
     with holds.reading(table.uuid, None if call.earlier else target.state(table)):
         if request.dry_run:
             outcome = restores.preview(table, target, call)
-            plan = RestorePlan(**restore_plan(outcome))
+            warnings = replayed.lost_by_return(table, target.state(table), outcome.snapshot_id)
+            plan = RestorePlan(**restore_plan(outcome), warnings=warnings or None)
             return RestoreBackupDryRun(plan=plan, metadata=Metadata(snapshot_id=outcome.snapshot_id))
         outcome = restores.run(table, target, tag, call)
-    return RestoreBackupResult(restored=outcome.restored, **restore_fields(outcome))
+    if outcome.made is None:
+        return RestoreBackupResult(restored=False, **restore_fields(outcome))
+    lost: list[str] = []
+    with suppress(SnapshotNotFound, BackupNotFound):  # expired, after an earlier attempt with the same key
+        lost = replayed.lost_by_return(table, target.state(table), outcome.made.parent_id)
+    return RestoreBackupResult(restored=True, **restore_fields(outcome), warnings=lost or None)
 
 
 def _target(request: RestoreBackup) -> RestoreTarget:

@@ -117,6 +117,7 @@ def rollback(
         "from_snapshot": outcome.from_id,
         "to_snapshot": outcome.to_id,
         "changes_undone": outcome.changes,
+        "warnings": list(outcome.warnings) or None,
     }
     if request.dry_run:
         plan = RollbackPlan(**figures, **restore_plan(outcome.restored))

@@ -5,12 +5,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.catalog.tables import Catalog
+from service.catalog.tables import Catalog, Table
 from service.commits.backups import Backups
+from service.edits.replayed import ReplayedRows
 from service.edits.undo import UndoOutcome, UndoProgress, Undos
 from service.jobs.background import Background
 from service.model.call import Call
-from service.operations.edit_requests import BackedUpRequest, BackedUpResult, SampledPlan, sampled
+from service.operations.edit_requests import LOST, BackedUpRequest, BackedUpResult, SampledPlan, sampled
 from service.operations.examples import planned, response, write
 from service.operations.operation import (
     AcceptedResult,
@@ -19,6 +20,7 @@ from service.operations.operation import (
     Example,
     Metadata,
     SentId,
+    omit_when_null,
     operation,
 )
 
@@ -75,6 +77,7 @@ class Undone(BaseModel):
     records_removed: int = Field(description="removed rows: those that the change inserted or updated")
     records_restored: int = Field(description="restored rows: those that the change deleted or updated")
     files_affected: int = Field(description="data files with removed rows; they are rewritten or removed")
+    warnings: list[str] | None = omit_when_null(LOST)
 
 
 class UndoResult(BackedUpResult, Undone):
@@ -91,7 +94,13 @@ class UndoDryRun(DryRunResult):
 
 @operation(Undo, UndoResult, pool="edits", examples=EXAMPLES, also=(UndoDryRun, AcceptedResult))
 def undo(
-    request: Undo, call: Call, catalog: Catalog, backups: Backups, background: Background, undos: Undos
+    request: Undo,
+    call: Call,
+    catalog: Catalog,
+    backups: Backups,
+    background: Background,
+    undos: Undos,
+    replayed: ReplayedRows,
 ) -> UndoResult | UndoDryRun | AcceptedResult:
     """Undo the changes that one earlier request made to rows, and keep later changes.
 
@@ -102,8 +111,10 @@ def undo(
 
     def run(job: Call) -> UndoResult | UndoDryRun:
         if request.dry_run:
-            return _result(undos.preview(table, request.request_id, request.snapshot_id, job))
-        return _result(undos.run(table, request.request_id, request.snapshot_id, partial(request.backup, backups), job))
+            outcome = undos.preview(table, request.request_id, request.snapshot_id, job)
+        else:
+            outcome = undos.run(table, request.request_id, request.snapshot_id, partial(request.backup, backups), job)
+        return _result(outcome, _warnings(request, table, outcome, undos, replayed))
 
     if not request.async_:
         return run(call)
@@ -111,13 +122,26 @@ def undo(
     return AcceptedResult.of(background.start("UNDO", table, UndoProgress(), call, lambda job: job.respond(run(job))))
 
 
-def _result(outcome: UndoOutcome) -> UndoResult | UndoDryRun:
+def _warnings(
+    request: Undo, table: Table, outcome: UndoOutcome, undos: Undos, replayed: ReplayedRows
+) -> list[str] | None:
+    """About replayed rows that the UNDO takes away."""
+    if outcome.counts.operation != "REPLAY":
+        return None
+    made = {batch.snapshot_id for batch in undos.notes.by_request(table.uuid, request.request_id)}
+    if request.snapshot_id is not None:
+        made &= {request.snapshot_id}
+    return replayed.lost_by_undo(table, made, None if request.dry_run else "an UNDO of this request") or None
+
+
+def _result(outcome: UndoOutcome, warnings: list[str] | None) -> UndoResult | UndoDryRun:
     counts = outcome.counts
     undone: dict[str, Any] = {
         "undone_operation": counts.operation,
         "records_removed": counts.removed,
         "records_restored": counts.restored,
         "files_affected": counts.files,
+        "warnings": warnings,
     }
     metadata = Metadata(snapshot_id=outcome.commit.snapshot_id)
     if outcome.samples is not None:

@@ -25,6 +25,7 @@ from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds, snapshots_awaiting_response
 from service.commits.small_files import SmallFileChecks, WriteCounts
 from service.edits.edits import Edits
+from service.edits.replayed import ReplayedRows
 from service.edits.restore import Restores
 from service.edits.rollback import Rollbacks
 from service.edits.undo import Undos
@@ -39,6 +40,7 @@ from service.jobs.background import Background
 from service.jobs.jobs import Jobs, Kind
 from service.jobs.schedules.scheduler import Scheduler
 from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
+from service.ledger.ingestions import IngestionRecords
 from service.ledger.jobs import JobRecords
 from service.ledger.ledger import Ledger, delete_old_records, open_ledger
 from service.ledger.schedules import RUN, ScheduleRecords
@@ -240,6 +242,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     commits = Commits(catalog, ledger, metrics=metrics)
     small_files = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics)
     jobs = Jobs(JobRecords(ledger), commits, metrics)
+    replayed = ReplayedRows(IngestionRecords(ledger))
     backups, restores = Backups(iceberg.edits, catalog, commits), Restores(engine, commits, holds)
     writes = Writes(settings, engine, catalog, commits, small_files, metrics)
     bulk = Bulk(settings.limits, engine, catalog, commits, small_files, jobs)
@@ -259,13 +262,9 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     return Parts(
         {Engine: engine, Catalog: catalog, Ledger: ledger},
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
-        *(
-            jobs,
-            Background(jobs, settings.limits.maintenance_threads),
-            schedules,
-        ),
+        *(jobs, Background(jobs, settings.limits.maintenance_threads), schedules),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
-        *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds), undos),
+        *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds, replayed), replayed, undos),
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),

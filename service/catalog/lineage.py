@@ -65,9 +65,10 @@ def lineage(table: Table) -> list[Commit]:
     return [commit for commit, _ in _back(table, table.iceberg.metadata.current_snapshot_id)][::-1]
 
 
-def ancestors(table: Table) -> frozenset[int]:
-    """The current snapshot, and its ancestors that have not expired."""
-    return frozenset(commit.snapshot_id for commit in lineage(table))
+def ancestors(table: Table, at: int | None = None) -> frozenset[int]:
+    """The current snapshot, or another one, and its ancestors that have not expired."""
+    start = table.iceberg.metadata.current_snapshot_id if at is None else at
+    return frozenset(commit.snapshot_id for commit, _ in _back(table, start))
 
 
 def row_changes_between(table: Table, since: int, until: int | None = None) -> int | None:

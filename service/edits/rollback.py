@@ -1,11 +1,12 @@
 """ROLLBACK: make a table hold what it held at an earlier snapshot, by one more change of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from service.catalog.as_of import snapshot_as_of
 from service.catalog.lineage import ancestors, row_changes_between
 from service.catalog.tables import Table
 from service.commits.holds import SnapshotHolds
+from service.edits.replayed import ReplayedRows
 from service.edits.restore import RestoreOutcome, Restores, RestoreTarget
 from service.engine.iceberg.swap import Tag
 from service.errors import PlanStale
@@ -36,6 +37,8 @@ class RollbackOutcome:
     """The state that it replaced."""
     changes: int | None
     """How many commits changed rows between the two; None if one was not built on the other, or it is unknown."""
+    warnings: tuple[str, ...] = ()
+    """About replayed rows that it takes away."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Rollbacks:
 
     restores: Restores
     holds: SnapshotHolds
+    replayed: ReplayedRows
 
     def run(
         self, table: Table, wanted: RollbackTarget, tag: Tag | None, call: Call, *, dry_run: bool
@@ -53,9 +57,14 @@ class Rollbacks:
         # After an earlier attempt with the same key, the snapshot may have expired.
         held = None if call.earlier else target.state(table)
         with self.holds.reading(table.uuid, held):
-            if dry_run:
-                return _outcome(table, self.restores.preview(table, target, call), target)
-            return _outcome(table, self.restores.run(table, target, tag, call), target)
+            restored = (
+                self.restores.preview(table, target, call) if dry_run else self.restores.run(table, target, tag, call)
+            )
+            outcome = _outcome(table, restored, target)
+        if not (dry_run or restored.restored):
+            return outcome
+        warnings = self.replayed.lost_by_return(table, outcome.to_id, outcome.from_id)
+        return replace(outcome, warnings=tuple(warnings))
 
 
 def rollback_target(wanted: RollbackTarget) -> RestoreTarget:

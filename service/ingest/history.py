@@ -1,6 +1,5 @@
 """What was ingested into a table: the ledger's log, completed from the summaries of the table's snapshots."""
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from service.catalog.lineage import Commit, lineage
 from service.catalog.tables import Table
 from service.errors import LedgerUnavailable
-from service.ledger.ingestions import IngestionRecord, IngestionRecords, from_summary
+from service.ledger.ingestions import IngestionRecord, IngestionRecords, read_ingestions
 from service.model.ingest.reserved import INGEST_PROPERTY, TABLE_FILE_PROPERTY
 
 log = logging.getLogger("firn.ingest")
@@ -73,7 +72,7 @@ class IngestHistory:
 
 def ingestions_of(summary: Mapping[str, Any], snapshot_id: int) -> list[IngestionRecord]:
     """The ingestions in the summary of a snapshot."""
-    return from_summary(json.loads(summary.get(INGEST_PROPERTY, "[]")), snapshot_id)
+    return read_ingestions(summary.get(INGEST_PROPERTY, "[]"), snapshot_id)
 
 
 def _keeps_rows(commit: Commit) -> bool:

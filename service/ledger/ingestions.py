@@ -1,5 +1,6 @@
 """The ledger's log of files that were ingested or refused."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -136,8 +137,9 @@ def as_summary(done: Iterable[IngestionRecord]) -> list[dict[str, Any]]:
     return [{name: value for name, value in asdict(one).items() if name not in left_out} for one in done]
 
 
-def from_summary(listed: Iterable[dict[str, Any]], snapshot_id: int) -> list[IngestionRecord]:
-    """The ingestions in the summary of a snapshot."""
+def read_ingestions(text: str, snapshot_id: int) -> list[IngestionRecord]:
+    """The ingestions that the summary of a snapshot has, as JSON."""
     return [
-        IngestionRecord(**{k: v for k, v in one.items() if k in _FIELDS}, snapshot_id=snapshot_id) for one in listed
+        IngestionRecord(**{k: v for k, v in one.items() if k in _FIELDS}, snapshot_id=snapshot_id)
+        for one in json.loads(text)
     ]

@@ -143,6 +143,9 @@ class EditPlan(SampledPlan, EditFigures):
     plan_token: str = Field(description="send it with the same request to commit exactly this")
 
 
+LOST = "rows of a REPLAY that are then neither in the table nor in its quarantine, and how to get them back"
+
+
 class RestoreFigures(BaseModel):
     """What every restore of earlier rows counts."""
 
@@ -159,12 +162,14 @@ class RestoreResult(BackedUpResult, RestoreFigures):
     """The response to a change that restores earlier rows. The fields of an operation come in a base after this one."""
 
     reason: str | None = omit_when_null("why the table was not changed, if so")
+    warnings: list[str] | None = omit_when_null(LOST)
 
 
 class RestorePlan(Plan, RestoreFigures):
     """What a restore of earlier rows would do."""
 
     reason: str | None = omit_when_null("why nothing would change, if so")
+    warnings: list[str] | None = omit_when_null(LOST)
     estimated: list[str] | None = omit_when_null(
         "the figures that are only estimates, as for more than 64 MB, or rows that change partitions"
     )

@@ -133,3 +133,27 @@ def test_a_replay_that_ended_before_its_commit_loses_nothing(
     assert counts(sales.ok("REPLAY", dataset={"columns": COLUMNS})) == (4, 3, 1)
     assert sales.ids() == [1, 2, 3, 4, 5]
     assert raw_ids(sales) == ["x"]
+
+
+def test_who_takes_replayed_rows_away_is_told_which_and_the_file_brings_them_back(
+    firn: Firn, tenant: str, tmp_path: Path
+) -> None:
+    table = IngestedTable(firn, tenant, tmp_path, dataset=RULES)
+    content = HEADER + row(1, quantity=9) + row(2, quantity=3)
+    first = table.ingest("2024-01-01", content)["metadata"]["snapshot_id"]
+    table.ok("APPLY_TABLE", config=table.config, dataset=CORRECTED)
+    replayed = table.ok("REPLAY")["metadata"]
+    plan = table.ok("ROLLBACK", as_of=first, dry_run=True)["plan"]
+    done = table.ok("ROLLBACK", as_of=first)
+    for answer in (plan, done):
+        assert "1 row that REPLAY had taken" in answer["warnings"][0]
+        assert "sales_2024-01-01.csv" in answer["warnings"][0]
+    assert (table.ids(), table.quarantined()) == ([1], [])
+    table.ok("ROLLBACK", as_of=replayed["snapshot_id"])
+    assert table.ids() == [1, 2]
+    undone = table.ok("UNDO", request_id=replayed["request_id"])
+    assert "1 row that REPLAY had taken" in undone["warnings"][0]
+    assert table.ids() == [1]
+    assert table.ingest("2024-01-01", content)["records_ingested"] == 2
+    restored = table.ok("RESTORE_BACKUP", as_of=first)
+    assert (table.ids(), "warnings" in restored) == ([1], False), "the file of the date is what was replaced"

@@ -128,7 +128,7 @@ PLANNED = re.compile(
     r"|files|cutoff_at|held_back_by"
     r"|periods|periods_skipped|files_written|files_current|changes"
     r"|date|period|records_(read|ingested|rejected|replaced)|rejects|drift|unchanged|(files|bytes)_rewritten|bytes_read"
-    r"|content_hash|days(_(ingested|unchanged|missing|failed))?|source|changes|dataset"
+    r"|content_hash|days(_(ingested|unchanged|missing|failed))?|source|changes|dataset|warnings"
 )
 
 
