@@ -149,11 +149,17 @@ def test_who_takes_replayed_rows_away_is_told_which_and_the_file_brings_them_bac
         assert "1 row that REPLAY had taken" in answer["warnings"][0]
         assert "sales_2024-01-01.csv" in answer["warnings"][0]
     assert (table.ids(), table.quarantined()) == ([1], [])
-    table.ok("ROLLBACK", as_of=replayed["snapshot_id"])
-    assert table.ids() == [1, 2]
-    undone = table.ok("UNDO", request_id=replayed["request_id"])
-    assert "1 row that REPLAY had taken" in undone["warnings"][0]
-    assert table.ids() == [1]
     assert table.ingest("2024-01-01", content)["records_ingested"] == 2
     restored = table.ok("RESTORE_BACKUP", as_of=first)
     assert (table.ids(), "warnings" in restored) == ([1], False), "the file of the date is what was replaced"
+    restored = table.ok("RESTORE_BACKUP", as_of=replayed["snapshot_id"])
+    assert (table.ids(), "warnings" in restored) == ([1, 2], False)
+
+
+def test_an_undo_of_a_replay_says_where_its_rows_can_come_from(sales: IngestedTable) -> None:
+    replayed = sales.ok("REPLAY", dataset=CORRECTED)["metadata"]["request_id"]
+    plan = sales.ok("UNDO", request_id=replayed, dry_run=True)["plan"]
+    undone = sales.ok("UNDO", request_id=replayed)
+    for answer in (plan, undone):
+        assert answer["warnings"][0].startswith("2 rows that REPLAY had taken")
+    assert sales.ids() == [1, 4]

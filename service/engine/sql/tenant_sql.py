@@ -17,12 +17,13 @@ from service.engine.jobs.select import Selected, aggregate_from_metadata, explai
 from service.engine.session.java import java_class, scala_items
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
 from service.engine.sql.sql import at_snapshot, identifier, opaque
+from service.engine.sql.stars import without_internal_columns
 from service.engine.sql.total_order import in_total_order, is_sorted
 from service.engine.sql.window import Window, limited
 from service.errors import InvalidQuery
 from service.model import cursor
 from service.model.names import INGEST_COLUMNS
-from service.model.schema.types import TableSchema, contains_uuid, has_uuid
+from service.model.schema.types import Field, TableSchema, contains_uuid, fold_case, has_uuid
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _REASON = re.compile(r"\[[A-Z_.]+\] (.*?)(?: SQLSTATE:|$)", re.DOTALL)
@@ -121,11 +122,13 @@ def framed(
     """The statement as a frame of all its rows, which can be planned in the block, and the names of its columns."""
     aggregate_from_metadata(session, allowed=not any(has_uuid(view.schema) for view in statement.views))
     named = frozenset(name for name in INGEST_COLUMNS if name in statement.text.lower())
+    if named and "*" in statement.text:
+        internal = {fold_case(view.name): [f.name for f in _internal(view, named)] for view in statement.views}
+        text = without_internal_columns(_parsed(session, statement.text), statement.text, internal)
+        statement = replace(statement, text=text)
     with _views(session, statement.views, pinned or {}, named):
         df = _analysed(session, statement)
         _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)
-        if named & {name.lower() for name in df.columns}:
-            df = _without_unnamed(session, df, statement.text)
         yield df, _names(df)
 
 
@@ -141,7 +144,7 @@ def _views(
             text = f"SELECT * FROM {at_snapshot(view.spark_name, view.snapshot_id)}"
             table = found.frame if found else session.sql(text)
             if has_uuid(view.schema) or view.schema.hidden:
-                shown = [*view.schema.fields, *(f for f in view.schema.internal if f.name in named)]
+                shown = [*view.schema.fields, *_internal(view, named)]
                 if not shown:
                     raise InvalidQuery(
                         f"sql: table {view.name!r} has no columns yet; the first file that it ingests gives them",
@@ -159,25 +162,9 @@ def _views(
             session.catalog.dropTempView(name)
 
 
-def _without_unnamed(session: SparkSession, df: DataFrame, text: str) -> DataFrame:
-    """The frame without the internal columns that are in it only because of a `*`."""
-    node = _parsed(session, text)
-    while node.getClass().getSimpleName() != "Project":
-        children = scala_items(node.children())
-        if not children:
-            return df
-        node = children[0]
-    items = [(item.getClass().getSimpleName(), item) for item in scala_items(node.projectList())]
-    if all(kind != "UnresolvedStar" for kind, _ in items):
-        return df
-    given = (item.name() for kind, item in items if kind in ("UnresolvedAttribute", "Alias"))
-    asked = {name.lower().rpartition(".")[2].strip("`") for name in given}
-    names = [name.lower() for name in df.columns]
-    last = {name: place for place, name in enumerate(names)}
-    kept = [i for i, name in enumerate(names) if name not in INGEST_COLUMNS or (name in asked and last[name] == i)]
-    return df.toDF(*(f"c{i}" for i in range(len(names)))).selectExpr(
-        *(f"c{i} AS {identifier(df.columns[i])}" for i in kept)
-    )
+def _internal(view: TableView, named: Set[str]) -> list[Field]:
+    """The internal columns of a table that the statement names."""
+    return [field for field in view.schema.internal if field.name in named]
 
 
 def _check_tables(df: DataFrame, allowed: set[str], check: Callable[[str], int]) -> None:
