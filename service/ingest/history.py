@@ -1,13 +1,14 @@
 """What was ingested into a table: the ledger's log, completed from the summaries of the table's snapshots."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from service.catalog.lineage import Commit, lineage
 from service.catalog.tables import Table
 from service.errors import LedgerUnavailable
 from service.ledger.ingestions import IngestionRecord, IngestionRecords, read_ingestions
+from service.model.ingest.fingerprint import converts_alike
 from service.model.ingest.reserved import INGEST_PROPERTY, TABLE_FILE_PROPERTY
 
 log = logging.getLogger("firn.ingest")
@@ -43,11 +44,18 @@ class IngestHistory:
             found.setdefault(one.ingest_date, []).append(one)
         return found
 
-    def has(self, table: Table, wanted: IngestionRecord) -> bool:
-        """Whether the table has exactly the rows of this file for its date already."""
+    def has(self, table: Table, wanted: IngestionRecord, passes: Callable[[], bool] = lambda: False) -> bool:
+        """Whether the table has exactly the rows of this file for its date already.
+
+        `passes` says whether the rows of the date pass the filters by which the file would be read now. It is needed
+        if the file was read by other filters, and its rejected rows were replayed by these.
+        """
         done = self.current(table, [wanted.ingest_date]).get(wanted.ingest_date, [])
         if wanted.mode == "restate":
-            done = done if len(done) == 1 else []
+            if not done or not _was_read_so(done, wanted):
+                return False
+            since, is_same = done[0], all(one.dataset_hash == wanted.dataset_hash for one in done)
+            return not self._was_changed(table, since) and (is_same or passes())
         same = [one for one in done if _content(one) == _content(wanted)]
         return bool(same) and not self._was_changed(table, same[-1])
 
@@ -77,6 +85,19 @@ def ingestions_of(summary: Mapping[str, Any], snapshot_id: int) -> list[Ingestio
 
 def _keeps_rows(commit: Commit) -> bool:
     return commit.leaves_rows or INGEST_PROPERTY in commit.summary
+
+
+def _was_read_so(done: list[IngestionRecord], wanted: IngestionRecord) -> bool:
+    """Whether the rows of a date are those of a file, perhaps with replayed ones, and what is rejected now was rejected
+    by the rules that count now."""
+    file, *replays = done
+    is_file = (file.mode, file.content_hash) == ("restate", wanted.content_hash)
+    return (
+        is_file
+        and all(one.mode == "replay" and converts_alike(one.dataset_hash, wanted.dataset_hash) for one in replays)
+        and converts_alike(file.dataset_hash, wanted.dataset_hash)
+        and done[-1].dataset_hash == wanted.dataset_hash
+    )
 
 
 def _content(one: IngestionRecord) -> tuple[str, ...]:

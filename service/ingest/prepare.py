@@ -1,6 +1,5 @@
 """Before a file is ingested: it is fetched, looked up among what was ingested, and its columns are compared."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -10,7 +9,7 @@ from typing import Any
 from service.catalog.alter import Alteration, alter
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.engine.jobs.ingest.files import field_types
+from service.engine.jobs.ingest.files import all_pass, field_types
 from service.engine.session.engine import Engine
 from service.errors import FileRejected, InvalidFile, InvalidRequest
 from service.ingest.day_files import DayFile, IngestOptions
@@ -23,8 +22,9 @@ from service.ingest.sources.readable import readable
 from service.ledger.ingestions import IngestionRecord
 from service.model.call import Call
 from service.model.ingest.dataset import CsvFormat, Dataset, DriftRules
+from service.model.ingest.fingerprint import fingerprint_of
 from service.model.ingest.reading import ReadableFile
-from service.model.ingest.reserved import DATASET_PROPERTY, dataset_of
+from service.model.ingest.reserved import DATASET_PROPERTY, DATE_FIELD, dataset_of
 from service.model.schema.evolution import SchemaChanges, evolve
 from service.model.schema.types import Field, Primitive
 
@@ -43,14 +43,12 @@ class PreparedFile:
     evolves: bool = False
     """Whether `dataset` is another one than the table's, which the table gets first."""
 
+    given: Dataset | None = None
+    """The rules of the request, if `dataset` differs from them."""
+
     @property
     def dataset_hash(self) -> str:
-        return fingerprint_of(self.dataset)
-
-
-def fingerprint_of(dataset: Dataset | None) -> str:
-    """A digest of the rules by which a file is read."""
-    return hashlib.sha256((stored_text(dataset) if dataset else "").encode()).hexdigest()
+        return fingerprint_of(self.given or self.dataset)
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Preparation:
         if (
             dataset is not None
             and not options.accept_drift
-            and self._is_known(table, file.day, fetched, dataset, options)
+            and self._is_known(table, file.day, fetched, dataset, options, call)
         ):
             return fetched
         headless = None if dataset is None else tuple(c.source_name for c in dataset.columns if c.source_name)
@@ -109,10 +107,15 @@ class Preparation:
         return PreparedFile(file, fetched, read, evolved, drift, evolves=evolved is not dataset)
 
     def _is_known(
-        self, table: Table, day: date, fetched: FetchedFile, dataset: Dataset, options: IngestOptions
+        self, table: Table, day: date, fetched: FetchedFile, dataset: Dataset, options: IngestOptions, call: Call
     ) -> bool:
+        def passes() -> bool:
+            filters = [predicate for _, predicate in dataset.predicates]
+            target = (table.spark_name, table.current_snapshot_id)
+            return self.engine.run_for(call, all_pass, *target, DATE_FIELD.name, day, filters)
+
         wanted = IngestionRecord("", str(day), "", fetched.content_hash, fingerprint_of(dataset), options.mode)
-        return self.history.has(table, wanted)
+        return self.history.has(table, wanted, passes)
 
     def _evolved(
         self, dataset: Dataset, drift: Drift, file: ReadableFile, types: Mapping[str, str], call: Call

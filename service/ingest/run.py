@@ -17,7 +17,7 @@ from service.engine.jobs.ingest.files import Rejects, count_good_rows, find_reje
 from service.errors import FileRejected, FirnError, InternalError, InvalidRequest, OutcomeUnknown
 from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
 from service.ingest.drift import Drift, cleaning_of, stored_drift, unfit_column
-from service.ingest.prepare import PreparedFile, fingerprint_of
+from service.ingest.prepare import PreparedFile
 from service.ingest.publish import IngestParts, Publication, StagedIngest, digest_of
 from service.ingest.quarantine import quarantined_values, target_of
 from service.ingest.sources.fetch import FetchedFile, check_unchanged
@@ -26,6 +26,7 @@ from service.ingest.tasks.together import Together, grouped, guarded
 from service.jobs.job import Job
 from service.ledger.ingestions import IngestionRecord
 from service.model.call import Call
+from service.model.ingest.fingerprint import fingerprint_of
 from service.model.ingest.periods import period_of
 from service.model.ingest.reading import Cleaning, Rule
 from service.model.ingest.reserved import (

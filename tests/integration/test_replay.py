@@ -163,3 +163,23 @@ def test_an_undo_of_a_replay_says_where_its_rows_can_come_from(sales: IngestedTa
     for answer in (plan, undone):
         assert answer["warnings"][0].startswith("2 rows that REPLAY had taken")
     assert sales.ids() == [1, 4]
+
+
+def test_the_same_file_after_a_replay_is_a_no_op_if_the_current_rules_give_what_the_date_has(
+    firn: Firn, tenant: str, tmp_path: Path
+) -> None:
+    table = IngestedTable(firn, tenant, tmp_path, dataset=RULES)
+    content = HEADER + row(1, quantity=9) + row(2, quantity=3) + row(3)
+    table.ingest("2024-01-01", content)
+    table.ok("APPLY_TABLE", config=table.config, dataset=CORRECTED)
+    table.ok("REPLAY")
+    before = table.state()
+    assert table.ingest("2024-01-01", content)["unchanged"] is True
+    assert table.state() == before
+    assert len(table.quarantined()) == 1
+    other = {"columns": COLUMNS, "filters": [{"column": "quantity", "operator": "<", "value": 9}]}
+    table.ok("APPLY_TABLE", config=table.config, dataset=other)
+    assert counts(table.ok("REPLAY")) == (1, 1, 0)
+    assert table.ids() == [1, 2, 3]
+    assert counts(table.ingest("2024-01-01", content)) == (3, 2, 1), "row 1 does not pass the rules of now"
+    assert table.ids() == [2, 3]

@@ -105,7 +105,7 @@ class Replays:
             selection = self._select(table, quarantine, wanted, folder)
             options = IngestOptions("replay", rules, dry_run=dry_run)
             run = IngestRun(self.parts, table, config, options, call, folder, progress)
-            prepared = [_prepared(key, path, rules) for key, path in selection.files.items()]
+            prepared = [replace(_prepared(key, path, rules), given=dataset) for key, path in selection.files.items()]
             if dry_run:
                 return _preview(run, prepared)
             if not selection.dates:

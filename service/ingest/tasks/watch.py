@@ -15,13 +15,13 @@ from service.errors import Cancelled, FirnError, InvalidRequest, TableNotFound
 from service.ingest.arrivals import Arrival, Version, arrivals
 from service.ingest.day_files import DayFile, IngestOptions
 from service.ingest.history import IngestHistory
-from service.ingest.prepare import fingerprint_of
 from service.ingest.sources.fetch import Source
 from service.ingest.sources.roots import Roots
 from service.ingest.tasks.backfill import BackfillProgress, Backfills, DayOutcome
 from service.ledger.ingestions import IngestionRecord, RegisteredTable
 from service.ledger.jobs import JobRecords
 from service.model.call import Call
+from service.model.ingest.fingerprint import fingerprint_of
 from service.model.ingest.patterns import date_in
 from service.model.ingest.reserved import dataset_of, table_file_of
 from service.model.ingest.table_file import TableFile, Watch

@@ -16,7 +16,6 @@ from service.errors import InvalidFile, InvalidRequest
 from service.ingest.day_files import DayFile, FileOutcome
 from service.ingest.files import read_dataset, read_table_file
 from service.ingest.history import IngestHistory
-from service.ingest.prepare import fingerprint_of
 from service.ingest.sources.roots import Roots
 from service.ingest.tables import ingestion_layout, ingestion_properties
 from service.ingest.tasks.backfill import DayOutcome
@@ -24,6 +23,7 @@ from service.ingest.tasks.watch import Watcher
 from service.ledger.ingestions import IngestionRecord, IngestionRecords
 from service.ledger.jobs import JobRecords
 from service.model.call import Call
+from service.model.ingest.fingerprint import fingerprint_of
 from service.model.ingest.reserved import DATASET_PROPERTY, dataset_of
 from service.model.names import TableName
 from service.model.times import now_ms

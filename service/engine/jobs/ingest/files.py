@@ -6,6 +6,7 @@ The second job, for the rejects, runs only if there are any: it numbers the line
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from service.engine.iceberg.staging import StagedFiles, stage_rows
@@ -13,7 +14,8 @@ from service.engine.iceberg.swap import CommitTarget
 from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import ingest_sql as sql
-from service.engine.sql.sql import Parameters, identifier, over
+from service.engine.sql.sql import Parameters, at_snapshot, identifier, over, run, where
+from service.model.filters.predicates import Predicate
 from service.model.ingest.reading import Cleaning, ReadableFile, Rule
 from service.model.schema.types import Field
 
@@ -61,6 +63,17 @@ def count_good_rows(session: SparkSession, file: ReadableFile, cleaning: Cleanin
         rows = _cleaned(records, file, cleaning, ())
         hashed = f"count(xxhash64({', '.join(identifier(c.name) for c in cleaning.columns)}))"
         return int(rows.where(sql.IS_GOOD).selectExpr(hashed).collect()[0][0])
+
+
+def all_pass(
+    session: SparkSession, table: str, snapshot_id: int | None, column: str, day: date, filters: Sequence[Predicate]
+) -> bool:
+    """Whether all rows of a table with a date in a column pass these filters."""
+    parameters = Parameters()
+    passed = " AND ".join(["TRUE", *(f"coalesce({where(one, parameters)}, FALSE)" for one in filters)])
+    condition = f"{identifier(column)} = DATE({parameters.add(str(day))}) AND NOT ({passed})"
+    text = f"SELECT 1 FROM {at_snapshot(table, snapshot_id)} WHERE {condition} LIMIT 1"
+    return not run(session, text, parameters.values).collect()
 
 
 def field_types(session: SparkSession, file: ReadableFile, *, guess: bool) -> dict[str, str]:
