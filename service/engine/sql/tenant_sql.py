@@ -14,10 +14,11 @@ from py4j.protocol import Py4JJavaError
 
 from service.engine.iceberg.tables import PinnedTable, Place, pinned_reads
 from service.engine.jobs.select import Selected, aggregate_from_metadata, explained, selected
-from service.engine.session.java import java_class, scala_items
+from service.engine.session.java import scala_items
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
+from service.engine.sql.plans.every import every_plan
+from service.engine.sql.plans.stars import without_internal_columns
 from service.engine.sql.sql import at_snapshot, identifier, opaque
-from service.engine.sql.stars import without_internal_columns
 from service.engine.sql.total_order import in_total_order, is_sorted
 from service.engine.sql.window import Window, limited
 from service.errors import InvalidQuery
@@ -71,7 +72,7 @@ def parse(session: SparkSession, text: str) -> str:
 def mentions(session: SparkSession, text: str) -> list[TableMention]:
     """Every place where the text names a table, in order. Raises InvalidQuery if a table is given options."""
     found: dict[int, TableMention] = {}
-    for relation in _every_plan(_parsed(session, text)):
+    for relation in every_plan(_parsed(session, text)):
         if relation.getClass().getSimpleName() != "UnresolvedRelation":
             continue
         if not relation.options().isEmpty():
@@ -172,7 +173,7 @@ def _check_tables(df: DataFrame, allowed: set[str], check: Callable[[str], int])
     expected = check(plan.toJSON())
     names = [
         node.name().replace("`", "")
-        for node in _every_plan(plan)
+        for node in every_plan(plan)
         if node.getClass().getSimpleName() == "DataSourceV2Relation"
     ]
     if len(names) != expected or not set(names) <= allowed:
@@ -231,21 +232,6 @@ def _types_inside(kind: DataType) -> list[DataType]:
         case StructType():
             return [field.dataType for field in kind.fields]
     return []
-
-
-def _every_plan(plan: Any) -> Iterator[Any]:
-    """A plan and every plan inside it, each once: its children, its WITH clauses and its expressions' subqueries."""
-    system = java_class("java.lang.System")
-    seen: set[int] = set()
-    waiting = [plan]
-    while waiting:
-        node = waiting.pop()
-        identity = system.identityHashCode(node)
-        if identity not in seen:
-            seen.add(identity)
-            yield node
-            for inside in (node.children(), node.innerChildren(), node.subqueries()):
-                waiting += scala_items(inside)
 
 
 def _parsed(session: SparkSession, text: str) -> Any:
