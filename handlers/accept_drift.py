@@ -10,7 +10,7 @@ from service.ingest.tasks.accept import DriftAcceptance, DriftChange
 from service.model.call import Call
 from service.operations.examples import planned, response
 from service.operations.ingest_examples import ADDRESS, CREATE
-from service.operations.ingest_requests import parse_date
+from service.operations.ingest_requests import ConfigRequest, ingested_table, parse_date
 from service.operations.operation import (
     DryRunResult,
     Example,
@@ -57,7 +57,7 @@ EXAMPLES = (
 )
 
 
-class AcceptDrift(PreviewableRequest):
+class AcceptDrift(ConfigRequest, PreviewableRequest):
     operation: Literal["ACCEPT_DRIFT"]
     date: str | None = Field(default=None, description="the date of the refused file; default: the last refused one")
 
@@ -99,7 +99,7 @@ def accept_drift(
     request: AcceptDrift, call: Call, commits: Commits, acceptance: DriftAcceptance
 ) -> AcceptDriftResult | AcceptDriftDryRun:
     """Add the columns of a refused file to the dataset and the table, and let files lack those that it lacks."""
-    table = commits.table(request.table_name, call)
+    table = ingested_table(request, commits, call)
     day = None if request.date is None else parse_date(request.date)
     done = acceptance.accept(table, day, call, dry_run=request.dry_run)
     figures: dict[str, Any] = {

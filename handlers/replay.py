@@ -6,18 +6,21 @@ from pydantic import BaseModel, Field
 
 from service.commits.commit import Commits
 from service.errors import InvalidRequest
+from service.ingest.day_files import IngestProgress
 from service.ingest.sources.roots import Roots
-from service.ingest.tasks.replay import QuarantinedRows, Replays
+from service.ingest.tasks.replay import REPLAY, QuarantinedRows, ReplayOutcome, Replays
+from service.jobs.background import Background
 from service.model.call import Call
-from service.operations.examples import planned, response
+from service.operations.examples import accepted, planned, response
 from service.operations.ingest_examples import ADDRESS, CREATE
 from service.operations.ingest_requests import TableFileRequest, ingested_table, parse_date
 from service.operations.operation import (
+    AcceptedResult,
+    BackgroundRequest,
     DryRunResult,
     Example,
     Metadata,
     Plan,
-    PreviewableRequest,
     Result,
     omit_when_null,
     operation,
@@ -44,10 +47,11 @@ EXAMPLES = (
         planned(**SAME),
         given=(CREATE, INGESTED),
     ),
+    Example("Replay in the background", {**REQUEST, "async": True}, accepted(), given=(CREATE, INGESTED)),
 )
 
 
-class Replay(TableFileRequest, PreviewableRequest):
+class Replay(TableFileRequest, BackgroundRequest):
     operation: Literal["REPLAY"]
     date: str | None = Field(default=None, description="only the rows of this date")
     from_: str | None = Field(default=None, alias="from", description="only rows of this date and later ones")
@@ -74,12 +78,24 @@ class ReplayDryRun(DryRunResult):
     plan: ReplayPlan = Field(description="what would happen")
 
 
-@operation(Replay, ReplayResult, pool="bulk", examples=EXAMPLES, also=(ReplayDryRun,))
-def replay(request: Replay, call: Call, commits: Commits, replays: Replays) -> ReplayResult | ReplayDryRun:
+@operation(Replay, ReplayResult, pool="bulk", examples=EXAMPLES, also=(ReplayDryRun, AcceptedResult))
+def replay(
+    request: Replay, call: Call, commits: Commits, replays: Replays, background: Background
+) -> ReplayResult | ReplayDryRun | AcceptedResult:
     """Run quarantined rows through the rules again, without their files; the good ones become rows of their dates."""
     table = ingested_table(request, commits, call)
     wanted, dataset = _wanted(request), request.dataset_or(None, Roots())
-    done = replays.run(table, wanted, dataset, call, dry_run=request.dry_run)
+
+    def run(of: Call) -> ReplayResult | ReplayDryRun:
+        return _result(replays.run(table, wanted, dataset, of, dry_run=request.dry_run), dry_run=request.dry_run)
+
+    if not request.async_:
+        return run(call)
+    work = background.start(REPLAY, table, IngestProgress(), call, lambda job: job.respond(run(job)))
+    return AcceptedResult.of(work)
+
+
+def _result(done: ReplayOutcome, *, dry_run: bool) -> ReplayResult | ReplayDryRun:
     figures: dict[str, Any] = {
         "records_read": done.records_read,
         "records_ingested": done.records_ingested,
@@ -87,7 +103,7 @@ def replay(request: Replay, call: Call, commits: Commits, replays: Replays) -> R
         "rejects": done.rejects or None,
     }
     metadata = Metadata(snapshot_id=done.snapshot_id)
-    if request.dry_run:
+    if dry_run:
         return ReplayDryRun(plan=ReplayPlan(**figures), metadata=metadata)
     return ReplayResult(**figures, metadata=metadata)
 

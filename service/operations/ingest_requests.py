@@ -27,13 +27,12 @@ def _may_lack_table(schema: dict[str, Any]) -> None:
     schema["properties"]["table"]["description"] += "; default: the one in config"
 
 
-class TableFileRequest(BaseModel):
+class ConfigRequest(BaseModel):
     """A request that may have a table file, which names the table if the request does not."""
 
     model_config = ConfigDict(json_schema_extra=_may_lack_table)
 
     config: Any = Field(default=None, description="a table file: its YAML as text, or the same as an object")
-    dataset: Any = Field(default=None, description="a dataset file: its YAML as text, or the same as an object")
 
     @model_validator(mode="before")
     @classmethod
@@ -50,6 +49,12 @@ class TableFileRequest(BaseModel):
     def table_file(self) -> TableFile | None:
         return None if self.config is None else read_table_file(_content(self.config, "config"))
 
+
+class TableFileRequest(ConfigRequest):
+    """Such a request that may have a dataset file, too."""
+
+    dataset: Any = Field(default=None, description="a dataset file: its YAML as text, or the same as an object")
+
     def dataset_or(self, path: str | None, roots: Roots) -> Dataset | None:
         """The dataset of the request; else the one at a path, which starts at the service's working directory."""
         if self.dataset is not None:
@@ -58,7 +63,7 @@ class TableFileRequest(BaseModel):
 
 
 def ingested_table(request: Any, commits: Commits, call: Call) -> Table:
-    """The table of a TableFileRequest; its table file must be the one in the request, if there is one."""
+    """The table of a ConfigRequest; its table file must be the one in the request, if there is one."""
     try:
         table = commits.table(request.table_name, call)
     except TableNotFound as e:

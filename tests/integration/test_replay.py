@@ -8,7 +8,7 @@ import pytest
 
 from service.ingest.publish import StagedIngest
 from service.ingest.tasks.replay import ReplayPublication, Replays
-from tests.harness import Firn
+from tests.harness import Firn, wait_until
 from tests.support.ingesting import COLUMNS, HEADER, IngestedTable, row
 
 RULES = {"columns": COLUMNS, "filters": [{"column": "quantity", "operator": ">", "value": 5}]}
@@ -183,3 +183,17 @@ def test_the_same_file_after_a_replay_is_a_no_op_if_the_current_rules_give_what_
     assert table.ids() == [1, 2, 3]
     assert counts(table.ingest("2024-01-01", content)) == (3, 2, 1), "row 1 does not pass the rules of now"
     assert table.ids() == [2, 3]
+
+
+def test_a_replay_in_the_background_ends_with_the_response_that_it_would_have_had(sales: IngestedTable) -> None:
+    accepted = sales.ok("REPLAY", dataset=CORRECTED, **{"async": True})
+
+    def found() -> dict[str, Any]:
+        answer: dict[str, Any] = sales.firn.parsed(sales.firn.client.get(accepted["status_url"]))
+        return dict(answer["job"])
+
+    wait_until(lambda: found()["state"] not in ("queued", "running"), 60)
+    job = found()
+    assert (job["kind"], job["state"], counts(job["result"])) == ("REPLAY", "done", (4, 2, 2))
+    assert job["progress"]["records_ingested"] == 2
+    assert sales.ids() == [1, 2, 4, 5]

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from handlers import discover
 from service.api.http import declare
-from service.operations.ingest_requests import TableFileRequest
+from service.operations.ingest_requests import ConfigRequest
 from service.operations.operation import Operation
 from tests.contract.openapi import problems, resolve
 
@@ -43,7 +43,7 @@ def built(schema: Any) -> Any:
 
 def _named(operation: Operation) -> dict[str, Any]:
     """The table of a request that may have a table file in its place, or the table file that it needs."""
-    if not issubclass(operation.request, TableFileRequest):
+    if not issubclass(operation.request, ConfigRequest):
         return {}
     needs_file = operation.request.model_fields["config"].is_required()
     return {"table": "t", **({"config": FILES["config"]} if needs_file else {})}

@@ -12,6 +12,7 @@ import pytest
 import handlers.create_table
 from service.app import App
 from service.catalog.tables import Catalog, Table
+from service.ingest.drift import stored_drift
 from service.ingest.history import IngestHistory
 from service.ledger.ingestions import IngestionRecord, as_summary
 from service.model.ingest.reserved import INGEST_PROPERTY
@@ -194,3 +195,14 @@ def test_a_table_whose_creation_ended_before_it_was_registered_is_registered_if_
     sales.send("CREATE_TABLE", {"name": "late", **trigger}, if_not_exists=True)
     assert records.knows(late.uuid)
     assert [one["table"] for one in sales.schedules] == ["late"]
+
+
+def test_accept_drift_takes_the_table_file_as_other_operations_do(sales: Sales) -> None:
+    drift = stored_drift({"drift": {"new": ["city"]}, "types": {"city": "VARCHAR"}})
+    refused = IngestionRecord("r", "2024-01-01", "f.csv", "", "", "restate", state="refused", drift=drift)
+    sales.firn.app.parts[IngestHistory].record(sales.loaded, [refused])
+    error = sales.firn.fail(sales.request("ACCEPT_DRIFT", {"description": "other"}), "INVALID_REQUEST")
+    assert error["field"] == "config"
+    done = sales.send("ACCEPT_DRIFT", {"compaction": WEEKLY})
+    assert done["changes"] == [{"column": "city", "change": "added", "to": "VARCHAR"}]
+    assert sales.columns["city"] == "string"

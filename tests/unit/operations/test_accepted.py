@@ -26,6 +26,7 @@ ASYNC: dict[str, dict[str, Any]] = {
     "INGEST": FILE,
     "INGEST_RANGE": {"source": "no-such-file_{date}.csv", "from": "2024-01-30", "to": "2024-01-31"},
     "EXPORT": {},
+    "REPLAY": {},
 }
 
 
@@ -50,7 +51,7 @@ def test_an_operation_with_async_declares_the_response_of_a_job(operation: Opera
 @pytest.mark.parametrize("name", ASYNC)
 @pytest.mark.parametrize("more", [{}, {"dry_run": True}, {"idempotency_key": "k"}])
 def test_async_is_answered_with_202_and_where_to_look(firn: Firn, tenant: str, name: str, more: dict[str, Any]) -> None:
-    made = {"config": {"name": "orders"}} if name == "EXPORT" else TABLE
+    made = {"config": {"name": "orders"}} if name in ("EXPORT", "REPLAY") else TABLE
     firn.ok({"operation": "CREATE_TABLE", "tenant_id": tenant, **made})
     request = {"operation": name, "tenant_id": tenant, "table": "orders", "async": True, **ASYNC[name], **more}
     response = firn.send(request)
