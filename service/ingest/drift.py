@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.errors import FileRejected
-from service.model.ingest.dataset import Dataset, DatasetColumn, DriftRules
+from service.model.ingest.dataset import Dataset, DatasetColumn, DriftRules, parse_type
 from service.model.ingest.reading import Cleaning, ColumnRule, Rule
-from service.model.schema.types import fold_case
+from service.model.schema.definition import MAX_PRECISION
+from service.model.schema.types import DecimalType, fold_case
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,13 @@ def matched(fields: tuple[str, ...], columns: tuple[DatasetColumn, ...]) -> dict
     return found
 
 
-def compare(fields: tuple[str, ...], types: Mapping[str, str], dataset: Dataset) -> Drift:
+def compare(
+    fields: tuple[str, ...], types: Mapping[str, str], dataset: Dataset, *, with_wider_decimals: bool = False
+) -> Drift:
     """How a file with these fields differs from a dataset. `types` are those of its fields that have one.
 
-    A column that is optional or has a default need not be in the file.
+    A column that is optional or has a default need not be in the file. A decimal with more digits than its column is a
+    difference only on request: its values may fit all the same.
     """
     found = matched(fields, dataset.columns)
     read = set(found.values())
@@ -78,12 +82,14 @@ def compare(fields: tuple[str, ...], types: Mapping[str, str], dataset: Dataset)
         and not column.optional
         and column.default is None
     )
-    retyped = {
-        column.name: types[found[column.name]]
-        for column in dataset.columns
-        if column.name in found and found[column.name] in types
-        if not _fits(types[found[column.name]], column.type.upper().replace(" ", ""))
-    }
+    retyped = {}
+    for column in dataset.columns:
+        kind = types.get(found.get(column.name, ""))
+        if kind is None:
+            continue
+        wider = with_wider_decimals and kind.startswith("DECIMAL") and _widened(_type_of(column), kind)
+        if wider or not _fits(kind, _type_of(column)):
+            retyped[column.name] = kind
     return Drift(new, missing, retyped)
 
 
@@ -113,7 +119,7 @@ def open_drift(drift: Drift, dataset: Dataset) -> Drift:
         {
             name: kind
             for name, kind in drift.retyped.items()
-            if (c := by_name.get(name)) and not _is_adopted(kind, c.type.upper().replace(" ", ""))
+            if (c := by_name.get(name)) and not _is_adopted(kind, _type_of(c))
         },
     )
 
@@ -121,19 +127,37 @@ def open_drift(drift: Drift, dataset: Dataset) -> Drift:
 def _is_adopted(kind: str, column: str) -> bool:
     """Whether a column has become as wide as a file that was refused needs it. Texts may be anything, so no other type
     holds those that did not convert."""
-    return column == "VARCHAR" if kind == "VARCHAR" else _fits(kind, column)
+    if kind == "VARCHAR":
+        return column == "VARCHAR"
+    return _fits(kind, column) and _widened(column, kind) is None
 
 
 def _wider(column: DatasetColumn, kind: str) -> str:
     """The type that holds the values of a column and those of a file."""
-    given = column.type.upper().replace(" ", "")
-    if (given, kind) == ("INTEGER", "BIGINT"):
-        return kind
+    given = _type_of(column)
+    if wider := _widened(given, kind):
+        return wider
     raise FileRejected(
-        f"{column.name!r} is {kind} in the file but {given} in the table, and a column cannot change in this way; read "
-        "it into a column of another name and type",
+        f"{column.name!r} is {kind} in the file but {given} in the table, and a column cannot change in this way: only "
+        "INTEGER becomes BIGINT, and DECIMAL(p,s) a DECIMAL with a greater p, at most 38, and the same s; read it into "
+        "a column of another name and type",
         details={"drift": {"retyped": {column.name: kind}}},
     )
+
+
+def _type_of(column: DatasetColumn) -> str:
+    return column.type.upper().replace(" ", "")
+
+
+def _widened(column: str, kind: str) -> str | None:
+    """The type that a column becomes so that it holds the values of another type; None if it does, or cannot."""
+    if (column, kind) == ("INTEGER", "BIGINT"):
+        return kind
+    has, needs = parse_type(column), parse_type(kind)
+    if not isinstance(has, DecimalType) or not isinstance(needs, DecimalType) or needs.scale > has.scale:
+        return None
+    precision = needs.precision - needs.scale + has.scale
+    return f"DECIMAL({precision},{has.scale})" if has.precision < precision <= MAX_PRECISION else None
 
 
 def stored_drift(details: Mapping[str, Any]) -> str | None:

@@ -1,7 +1,7 @@
 """Before a file is ingested: it is fetched, looked up among what was ingested, and its columns are compared."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from service.model.ingest.fingerprint import fingerprint_of
 from service.model.ingest.reading import ReadableFile
 from service.model.ingest.reserved import DATASET_PROPERTY, DATE_FIELD, dataset_of
 from service.model.schema.evolution import SchemaChanges, evolve
-from service.model.schema.types import Field, Primitive
+from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 
 _EVERYTHING = DriftRules(new="evolve", missing="evolve", retyped="evolve")
 
@@ -43,6 +43,8 @@ class PreparedFile:
     evolves: bool = False
     """Whether `dataset` is another one than the table's, which the table gets first."""
 
+    wider: Mapping[str, str] = field(default_factory=dict)
+    """The types in the file of decimals that have more digits than their columns."""
     given: Dataset | None = None
     """The rules of the request, if `dataset` differs from them."""
 
@@ -91,8 +93,9 @@ class Preparation:
             types = self.engine.run_for(call, field_types, read, guess=True)
             return PreparedFile(file, fetched, read, inferred(read, types, how), Drift(), evolves=True)
         types = self.engine.run_for(call, field_types, read, guess=False) if read.is_typed else {}
-        drift = compare(read.fields, types, dataset)
         rules = _EVERYTHING if options.accept_drift else dataset.on_drift
+        every = compare(read.fields, types, dataset, with_wider_decimals=True)
+        drift = every if rules.retyped == "evolve" else compare(read.fields, types, dataset)
         if refused := drift.refused(rules):
             details: dict[str, Any] = {"drift": drift.as_json()}
             if drift.new:
@@ -104,7 +107,8 @@ class Preparation:
                 details=details,
             )
         evolved = self._evolved(dataset, drift.evolved(rules), read, types, call)
-        return PreparedFile(file, fetched, read, evolved, drift, evolves=evolved is not dataset)
+        wider = {name: kind for name, kind in every.retyped.items() if name not in drift.retyped}
+        return PreparedFile(file, fetched, read, evolved, drift, evolves=evolved is not dataset, wider=wider)
 
     def _is_known(
         self, table: Table, day: date, fetched: FetchedFile, dataset: Dataset, options: IngestOptions, call: Call
@@ -158,14 +162,21 @@ class Preparation:
         known = {field.name: field for field in table.schema.fields}
         add: dict[str, Field] = {}
         widened = {}
-        for field in dataset.table_schema.fields:
-            has = known.get(field.name)
+        for wanted in dataset.table_schema.fields:
+            has = known.get(wanted.name)
             if has is None:
-                add[field.name] = field
-            elif has.type != field.type:
-                if (has.type, field.type) == (Primitive("long"), Primitive("integer")):
+                add[wanted.name] = wanted
+            elif has.type != wanted.type:
+                if _holds(has.type, wanted.type):
                     continue  # the table's was widened before
-                widened[field.name] = field.type
+                widened[wanted.name] = wanted.type
         changes = SchemaChanges(add=add, types=widened)
         after = evolve(table.schema, changes, table.past_partition) if changes.any else table.schema
         return Alteration(changes, after, dict(properties))
+
+
+def _holds(has: ColumnType, wanted: ColumnType) -> bool:
+    """Whether a column of the table has become wider than a dataset says."""
+    if isinstance(has, DecimalType) and isinstance(wanted, DecimalType):
+        return has.scale == wanted.scale and has.precision > wanted.precision
+    return (has, wanted) == (Primitive("long"), Primitive("integer"))

@@ -1,7 +1,7 @@
 """One ingest of some files: prepared, written beside the table, and committed at once."""
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -213,8 +213,11 @@ class IngestRun:
         details: dict[str, Any] = {"records_read": outcome.records_read, "records_rejected": rejected}
         details["rejects"] = dict(outcome.rejects)
         column = unfit_column(list(by_text.values()), outcome.rejects, outcome.records_read)
+        wider = {name: kind for name, kind in one.wider.items() if _has_misfits(name, outcome, by_text)}
+        if wider:
+            details["drift"] = Drift(retyped=wider).as_json()
         if column is not None and dataset.on_drift.retyped != "ignore":
-            details["drift"] = Drift(retyped={column: "VARCHAR"}).as_json()
+            details["drift"] = Drift(retyped=wider or {column: "VARCHAR"}).as_json()
             why = (
                 f"no value of {column} converts to its type; correct the file, change the type, or set on_drift.retyped"
             )
@@ -225,6 +228,9 @@ class IngestRun:
             if wrong:
                 why = f"{wrong} of {outcome.records_read} rows cannot be converted, and on_error is reject_file"
         if why:
+            if wider:
+                shown = ", ".join(f"{column} is {kind} in the file" for column, kind in wider.items())
+                why += f" ({shown}: ACCEPT_DRIFT widens it)"
             raise FileRejected(f"{name!r} is refused: {why}; nothing of it was ingested", details=details)
 
     # Parts of steps
@@ -300,6 +306,11 @@ class IngestRun:
             drift=stored_drift(details),
         )
         self.parts.history.record(self.table, [refused])
+
+
+def _has_misfits(column: str, outcome: FileOutcome, rules: Mapping[str, Rule]) -> bool:
+    """Whether values of a column did not convert."""
+    return any(rules[text].column == column and rules[text].is_conversion for text in outcome.rejects)
 
 
 def _broken(found: Rejects, rules: Sequence[Rule]) -> list[Rule]:

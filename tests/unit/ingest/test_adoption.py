@@ -87,3 +87,59 @@ def test_a_drift_is_kept_with_the_types_of_its_new_columns() -> None:
 def test_a_column_that_is_optional_and_cannot_be_is_refused(column: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         dataset({"name": "x", "type": "DATE"}, {"name": "id", **column})
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "wider"),
+    [
+        ("INTEGER", "BIGINT", "BIGINT"),
+        ("DECIMAL(10,2)", "DECIMAL(12,2)", "DECIMAL(12,2)"),
+        ("decimal( 10 , 2 )", "DECIMAL(12,2)", "DECIMAL(12,2)"),
+        ("DECIMAL", "DECIMAL(20,3)", "DECIMAL(20,3)"),
+        ("DECIMAL(10,2)", "DECIMAL(11,0)", "DECIMAL(13,2)"),
+        ("DECIMAL(10,2)", "DECIMAL(38,2)", "DECIMAL(38,2)"),
+    ],
+)
+def test_a_column_becomes_as_wide_as_iceberg_allows(column: str, kind: str, wider: str) -> None:
+    rules = dataset({"name": "n", "type": column})
+    drift = compare(("n",), {"n": kind}, rules, with_wider_decimals=True)
+    assert drift.retyped == {"n": kind}
+    after = adopted(rules, drift, {})
+    assert after.columns[0].type == wider
+    assert not open_drift(drift, after)
+    assert not compare(("n",), {"n": kind}, after, with_wider_decimals=True)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("DECIMAL(10,2)", "DECIMAL(10,2)"),
+        ("DECIMAL(10,2)", "DECIMAL(9,2)"),
+        ("DECIMAL(10,2)", "DECIMAL(10,3)"),  # no more digits before the point
+        ("DECIMAL(10,2)", "DECIMAL(14,4)"),  # more digits behind it: its rows may be rejected
+        ("DECIMAL(10,2)", "DECIMAL(38,0)"),  # 40 digits
+        ("DECIMAL(10,2)", "BIGINT"),
+    ],
+)
+def test_a_decimal_that_cannot_become_wider_is_no_drift(column: str, kind: str) -> None:
+    assert not compare(("n",), {"n": kind}, dataset({"name": "n", "type": column}), with_wider_decimals=True)
+
+
+def test_a_wider_decimal_is_drift_only_if_that_is_asked_for() -> None:
+    assert not compare(("n",), {"n": "DECIMAL(12,2)"}, dataset({"name": "n", "type": "DECIMAL(10,2)"}))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("BIGINT", "DOUBLE"),
+        ("DATE", "TIMESTAMP"),
+        ("BOOLEAN", "INTEGER"),
+        ("DOUBLE", "TIMESTAMP"),
+        ("INTEGER", "DOUBLE"),
+    ],
+)
+def test_every_other_change_is_refused_with_what_is_possible(column: str, kind: str) -> None:
+    rules = dataset({"name": "n", "type": column})
+    with pytest.raises(FileRejected, match=r"only INTEGER becomes BIGINT, and DECIMAL.*another name and type"):
+        adopted(rules, compare(("n",), {"n": kind}, rules), {})
