@@ -74,6 +74,7 @@ def test_rows_are_paired_by_the_primary_key(keyed: Shop) -> None:
     assert back["changes"] == [*updated((row(2, "b"), row(2))), *inserted(row(3)), *deleted(row(4))]
 
 
+@pytest.mark.thorough
 def test_without_a_key_an_update_is_a_row_gone_and_a_row_come(shop: Shop) -> None:
     first = shop.write(1, 2)
     shop.ok("UPDATE", filter={"id": 2}, updates={"kind": "b"})
