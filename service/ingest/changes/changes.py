@@ -53,7 +53,7 @@ class TableFileChanges:
 
     def check(self, table: Table, config: TableFile, dataset: Dataset | None) -> FileDifference:
         """How the files differ from the table; InvalidRequest if a difference cannot be applied."""
-        self.exports.check(config, table.name)
+        self.exports.check(config, table)
         found = self.difference(table, config, dataset)
         refuse(found)
         return found

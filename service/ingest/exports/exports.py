@@ -93,13 +93,16 @@ class Exports:
     roots: Roots
     _locks: TableLocks = field(default_factory=TableLocks)
 
-    def check(self, config: TableFile, name: TableName, field: str = BASE_PATH) -> None:
+    def check(self, config: TableFile, table: Table | TableName, field: str = BASE_PATH) -> None:
         """Refuse the table file of a table if its base_path is not in an allowed folder, or has another table's files.
 
-        Tables that are dropped do not count.
+        Tables that are dropped do not count. A name is that of a new table.
         """
-        if config.storage is not None:
-            check_folder(config, name, self.history.records.tables(), self.roots, field)
+        if config.storage is None:
+            return
+        name, uuid = (table, "") if isinstance(table, TableName) else (table.name, table.uuid)
+        others = [one for one in self.history.records.tables() if one.uuid != uuid and one.name != name]
+        check_folder(config, name.tenant, others, self.roots, field)
 
     def after_ingest(self, table: Table, days: Sequence[date]) -> list[str]:
         """Bring the files of some days up to date, if the table exports. A failure is a warning: EXPORT repeats it."""
@@ -154,7 +157,7 @@ class Exports:
         """Write files in the block. One request at a time does for a table, or an older state could replace a newer."""
         assert config.storage is not None
         base = self.roots.resolve(config.storage.base_path, BASE_PATH)
-        self.check(config, table.name, "table")
+        self.check(config, table, "table")
         with self._locks.hold(table.uuid):
             newest = self.catalog.load(table.name)
             if newest.uuid != table.uuid:  # dropped in the meantime

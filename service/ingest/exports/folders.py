@@ -6,20 +6,19 @@ from service.errors import InvalidRequest
 from service.ingest.sources.roots import Roots
 from service.ledger.ingestions import RegisteredTable
 from service.model.ingest.table_file import TableFile
-from service.model.names import TableName
 
 BASE_PATH = "config.storage.base_path"
 
 
 def check_folder(
-    config: TableFile, name: TableName, others: Sequence[RegisteredTable], roots: Roots, field: str = BASE_PATH
+    config: TableFile, tenant: str, others: Sequence[RegisteredTable], roots: Roots, field: str = BASE_PATH
 ) -> None:
-    """Raise InvalidRequest if the exported files of a table and of another one could have the same path."""
+    """Raise InvalidRequest if the exported files of a tenant's table and of another one could have the same path."""
     base = base_of(config, roots)
     if base is None:
         return
     for one in others:
-        if one.name == name or '"storage"' not in one.table_file:
+        if '"storage"' not in one.table_file:
             continue
         other = TableFile.model_validate_json(one.table_file)
         try:
@@ -29,7 +28,7 @@ def check_folder(
         if place is None or (place != base and not _may_meet(config, base, other, place)):
             continue
         who = "another table exports to this folder, or to one in it or above it"
-        if one.name.tenant == name.tenant:
+        if one.name.tenant == tenant:
             who = f"table {one.name.table!r} of namespace {one.name.namespace!r} exports to {place!r}"
         raise InvalidRequest.at(
             field, f"{who}, so that the files of one could replace those of the other; choose another folder"
