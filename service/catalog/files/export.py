@@ -1,6 +1,8 @@
 """Write some rows of a table as one file for readers without Iceberg, on a local disk or in S3, without a Spark job."""
 
 import os
+import re
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +23,9 @@ from service.catalog.translate import translated
 
 ExportFormat = Literal["parquet", "csv"]
 _GROUP_ROWS = 1 << 18
+# A file that is being written; one that is older than this was left by a process that was killed.
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
+_LEFT_AFTER_S = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,16 @@ class ExportFolder:
                     deleted += 1
                     self._delete(path)
         return deleted
+
+    def remove_leftovers(self) -> None:
+        """Delete the unfinished files of processes that were killed. In S3 there are none."""
+        if self._is_remote:
+            return
+        with translated():
+            for path in Path(self._base).rglob(".*.tmp"):
+                with suppress(FileNotFoundError):
+                    if _UNFINISHED.fullmatch(path.name) and time.time() - path.stat().st_mtime > _LEFT_AFTER_S:
+                        path.unlink()
 
     def paths(self) -> list[str]:
         """The paths of all files in the folder, in order."""

@@ -183,6 +183,7 @@ class _Export:
     existing: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.folder.remove_leftovers()
         self.known = self.records.of_table(self.table.uuid)
         self.existing = set(self.folder.paths())
 

@@ -1,6 +1,7 @@
 """Exported files follow the table: written once, again if its rows changed, and never older than the table."""
 
 import json
+import os
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,19 @@ def test_patterns_name_the_files_and_csv_is_written_on_request(tmp_path: Path) -
     sales.ingest(DAY, 1)
     sales.after(DAY)
     assert (tmp_path / "out/year=2024/month=01/day=01/data.csv").read_text() == '"id"\n1\n'
+
+
+def test_what_a_killed_export_left_is_deleted_by_a_later_one_and_nothing_else(sales: Exporting) -> None:
+    sales.ingest(DAY, 1)
+    sales.run()
+    out, id = sales.home / "out", "0123456789abcdef" * 2
+    left, young, others = out / f".2024-01-01.parquet.{id}.tmp", out / f".young.{id}.tmp", out / ".theirs.tmp"
+    for path in (left, young, others):
+        path.write_text("half a file")
+    for path in (left, others):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    assert sales.run() == ([], 1)
+    assert [path.exists() for path in (left, young, others)] == [False, True, True]
 
 
 def test_a_folder_outside_of_the_allowed_ones_is_refused(sales: Exporting) -> None:
