@@ -28,7 +28,9 @@ _BAD = "_firn_bad"
 # The parts of a record between its delimiters.
 _PARTS = "_firn_parts"
 _BARRIER, _N, PROBLEM_RULE = "monotonically_increasing_id()", "_firn_n", "_firn_unreadable"
-IS_GOOD, IS_REJECTED = f"{RULE} IS NULL AND {_N} >= 0", f"{RULE} IS NOT NULL AND {_N} >= 0"
+# True, and keeps Spark from repeating what is below it.
+COMPUTED_ONCE = f"{_N} >= 0"
+IS_GOOD, IS_REJECTED = f"{RULE} IS NULL AND {COMPUTED_ONCE}", f"{RULE} IS NOT NULL AND {COMPUTED_ONCE}"
 _STRING = Primitive("string")
 # Spark makes one method of a layer, and Java never compiles a method of more than 8,000 bytes. A layer of more columns
 # than these is faster if Spark does not join it to the others: then it divides the layer into many methods.

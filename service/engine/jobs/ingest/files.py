@@ -77,7 +77,8 @@ def field_types(session: SparkSession, file: ReadableFile, *, guess: bool) -> di
 
         def text(name: str) -> str:
             listed = ", ".join(sql.guesses(sql.field_sources(file), file, parameters))
-            return f"SELECT {listed} FROM {sql.parsed(file, name, parameters)} WHERE NOT ({sql.record_problem(file)})"
+            kept = f"{sql.COMPUTED_ONCE} AND NOT ({sql.record_problem(file)})"
+            return f"SELECT {listed} FROM {sql.parsed(file, name, parameters)} WHERE {kept}"
 
         counts = over(records, text, parameters.values).collect()[0]
         return sql.guessed([int(count) for count in counts], file.fields)
