@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
+from functools import reduce
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 from pyarrow.fs import FileSelector, FileType
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import And, EqualTo
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from service.catalog.tables import Table
@@ -45,12 +46,13 @@ class ExportFolder:
         self._io = PyArrowFileIO(dict(properties))
 
     def write(
-        self, table: Table, snapshot_id: int, column: str, value: str | date, path: str, format: ExportFormat
+        self, table: Table, snapshot_id: int, values: Mapping[str, str | date], path: str, format: ExportFormat
     ) -> ExportedFile:
-        """Write the rows of a snapshot with this value, with the columns that requests can name, in place of the file
-        that had this path. Readers see the old file or the new one, never a part."""
+        """Write the rows of a snapshot with these values of columns, with the columns that requests can name, in place
+        of the file that had this path. Readers see the old file or the new one, never a part."""
+        equal = cast(Any, EqualTo)  # its declaration knows no dates, which are literals too
         scan = table.iceberg.scan(
-            row_filter=cast(Any, EqualTo)(column, value),  # its declaration knows no dates, which are literals too
+            row_filter=reduce(And, (equal(column, value) for column, value in values.items())),
             selected_fields=table.schema.names,
             snapshot_id=snapshot_id,
         )

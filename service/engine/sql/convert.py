@@ -17,6 +17,7 @@ _TEXT_TRANSFORMS = {
 # Java reads more than decimal numbers: 1d, 0x1p3, NaN.
 _NOT_A_DECIMAL = "[^0-9eE+.-]"
 _TIMESTAMP = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6}0*)?)?(Z|[+-]\d\d:?\d\d)?)?$"
+_USUAL = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?$"
 
 
 def transformed(text: str, transforms: tuple[str, ...]) -> str:
@@ -66,7 +67,9 @@ def from_text(text: str, kind: ColumnType) -> str:
                 f"CASE WHEN {follows_minutes} THEN concat(left({text}, 16), ':00', substr({text}, 17)) ELSE {text} END"
             )
             moment = f"CAST(try_cast({whole} AS TIMESTAMP) AS TIMESTAMP_NTZ)"
-            return f"CASE WHEN {text} RLIKE r'{_TIMESTAMP}' THEN {moment} END"
+            # Most times have seconds and no offset, and need none of that.
+            usual = f"CASE WHEN {text} RLIKE r'{_USUAL}' THEN try_cast({text} AS TIMESTAMP_NTZ)"
+            return f"{usual} WHEN {text} RLIKE r'{_TIMESTAMP}' THEN {moment} END"
         case Primitive("double"):
             number = f"CASE WHEN NOT {text} RLIKE '{_NOT_A_DECIMAL}' THEN {cast} END"
             return f"nullif(nullif({number}, DOUBLE('Infinity')), DOUBLE('-Infinity'))"

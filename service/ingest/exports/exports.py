@@ -241,14 +241,20 @@ class _Export:
         snapshot = self.table.current_snapshot_id
         if snapshot is None:
             raise InvalidRequest(f"table {self.table.name.table!r} has no rows yet; ingest a file first", field="table")
-        column = PERIOD_FIELD if isinstance(target.value, str) else DATE_FIELD
         form = cast(ExportFormat, self.config.format)
-        written = self.folder.write(self.table, snapshot, column.name, target.value, target.path, form)
+        written = self.folder.write(self.table, snapshot, self._values(target), target.path, form)
         digest, number = self.state.digest(target.days), self.state.sequence_number
         record = ExportRecord(self._place(target), digest, number, written.records, written.bytes, now_ms())
         self.records.put(self.table.uuid, record)
         self.existing.add(target.path)
         return written
+
+    def _values(self, target: ExportTarget) -> dict[str, str | date]:
+        """The values of the rows of a file. With its period, only the manifests of that are read for a day."""
+        if isinstance(target.value, str):
+            return {PERIOD_FIELD.name: target.value}
+        period = period_of(target.value, self.config.granularity)
+        return {PERIOD_FIELD.name: period, DATE_FIELD.name: target.value}
 
     def delete_days(self, period: str) -> int:
         """Delete the daily files of a period; returns how many there were."""

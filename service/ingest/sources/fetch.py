@@ -6,6 +6,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,10 +122,12 @@ class _Fetch:
         self._is_utf8 = encoding.lower() == "utf-8"
         self._progress = progress
         self._hash = hashlib.sha256()
+        self._hashed: Future[None] | None = None
         self._size = 0
 
     def run(self, properties: Mapping[str, str]) -> FetchedFile:
-        with opened(self._source.place, properties) as stream:
+        # Python hashes without its lock, so a second thread does it beside the rest.
+        with opened(self._source.place, properties) as stream, ThreadPoolExecutor(1, "firn-hash") as self._hasher:
             first = stream.read(_CHUNK)
             compression = next((name for magic, name in _COMPRESSIONS.items() if first.startswith(magic)), None)
             counted = _Tee(first, stream, self._read)
@@ -139,7 +142,9 @@ class _Fetch:
         return FetchedFile(self._source, path, self._size, self._hash.hexdigest(), 0, format, facts)
 
     def _read(self, chunk: bytes) -> None:
-        self._hash.update(chunk)
+        if self._hashed is not None:
+            self._hashed.result()
+        self._hashed = self._hasher.submit(self._hash.update, chunk)
         self._size += len(chunk)
         self._progress(self._size)
 

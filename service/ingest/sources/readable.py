@@ -112,6 +112,8 @@ def _csv(file: FetchedFile, folder: Path, how: CsvFormat, columns: tuple[str, ..
         has_cr=facts.has_cr,
         has_bom=facts.has_bom,
         has_invalid_text=not facts.is_utf8,
+        has_quotes=facts.has_quotes,
+        has_nul=facts.has_nul,
         **common,
     )
 

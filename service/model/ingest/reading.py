@@ -31,6 +31,10 @@ class ReadableFile:
     has_bom: bool = False
     has_invalid_text: bool = False
     """Whether some of its text is not UTF-8."""
+    has_quotes: bool = True
+    """Whether its text has the character that is around fields."""
+    has_nul: bool = True
+    """Whether its text has NUL characters."""
     is_split: bool = False
     """Whether `path` is a Parquet file with a row for each record: its line, its text, and what is wrong with it."""
     delimiter: str = ","

@@ -92,6 +92,17 @@ def test_an_ingest_writes_the_file_of_its_date_only(sales: Exporting) -> None:
     assert sales.files() == {"2024-01-02.parquet": [2]}
 
 
+def test_the_file_of_a_date_is_written_without_reading_the_manifests_of_other_periods(sales: Exporting) -> None:
+    sales.ingest(date(2023, 12, 31), 0)
+    snapshot = sales.loaded.iceberg.current_snapshot()
+    assert snapshot is not None
+    for manifest in snapshot.manifests(sales.loaded.iceberg.io):
+        Path(manifest.manifest_path.removeprefix("file://")).unlink()
+    sales.ingest(DAY, 1)
+    assert sales.after(DAY) == []
+    assert sales.after(date(2023, 12, 31)) != []
+
+
 def test_export_writes_what_is_missing_and_nothing_twice(sales: Exporting) -> None:
     sales.ingest(DAY, 1)
     sales.ingest(NEXT, 2)

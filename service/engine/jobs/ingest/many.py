@@ -11,7 +11,7 @@ from typing import Any
 
 from service.engine.iceberg.staging import StagedFiles, stage_rows
 from service.engine.iceberg.swap import CommitTarget
-from service.engine.jobs.ingest.files import IngestTarget
+from service.engine.jobs.ingest.files import IngestTarget, compiled_for
 from service.engine.jobs.ingest.restate import only_date
 from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import DataFrame, SparkSession
@@ -95,8 +95,8 @@ def stage_all_rejects(
 def _cleaned(
     session: SparkSession, like: ReadableFile, cleaning: Cleaning, parts: Sequence[FilePart], kept: tuple[str, ...]
 ) -> Iterator[DataFrame]:
-    first, second = _ONE_TASK_PER_FILE
-    with spark_setting(session, first, str(_COST)), spark_setting(session, second, str(_COST)):
+    first, second = (spark_setting(session, name, str(_COST)) for name in _ONE_TASK_PER_FILE)
+    with first, second, compiled_for(session, len(like.fields)):
         records = session.read.parquet(*(part.path for part in parts))
         records = records.selectExpr("*", f"_metadata.file_name AS {sql.FILE_NAME}")
         parameters = Parameters()
