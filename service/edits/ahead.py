@@ -67,9 +67,11 @@ class LaterCommits:
 
     def fits(self, ahead: StagedAhead, current: Table) -> bool:
         """Whether the edit means the same for a later state, because nothing in between concerns its rows."""
-        seen = ahead.fits
+        seen, staged = ahead.fits, ahead.staged
         if layout_of(current) != layout_of(seen):
             return False
+        if staged is not None and staged.removed and self.base_of(current).keeps_files:
+            return False  # a merge of its files has begun
         if current.current_snapshot_id == seen.current_snapshot_id:
             return True
         commits = commits_between(current, seen.current_snapshot_id)
