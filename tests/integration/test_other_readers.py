@@ -98,7 +98,10 @@ def foreign(firn: Firn, tenant: str) -> Table:
 
 def deletes(firn: Firn, tenant: str) -> int:
     """How many delete files the table has."""
-    return foreign(firn, tenant).inspect.delete_files().num_rows
+    snapshot = foreign(firn, tenant).current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return int(snapshot.summary["total-delete-files"] or 0)
 
 
 def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:

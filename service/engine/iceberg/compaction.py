@@ -8,7 +8,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from service.engine.iceberg.carry_over import LateDeletes, carried_over, late_deletes
-from service.engine.iceberg.position_deletes import WrittenDeletes
+from service.engine.iceberg.position_deletes import WrittenDeletes, dangling_deletes
 from service.engine.iceberg.replace import FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
 from service.engine.iceberg.swap import CommitTarget, Gate
@@ -161,19 +161,21 @@ def commit(
         old.addAll(one.group.handle.rewrittenFiles())
         new.addAll(one.group.handle.addedFiles())
     started_on = planned.iceberg.snapshot(planned.snapshot_id)
-    late, carried = LateDeletes({}, (), 0), WrittenDeletes(iceberg.io())
-    if _has_deletes(iceberg, int(iceberg.currentSnapshot().snapshotId())):
+    late, carried, void = LateDeletes({}, (), 0), WrittenDeletes(iceberg.io()), list[Any]()
+    head_id = int(iceberg.currentSnapshot().snapshotId())
+    if _has_deletes(iceberg, head_id):
         paths = lines(java_class("java.util.ArrayList")(old), of_file("location"))
         late = late_deletes(iceberg, planned.iceberg, planned.snapshot_id, paths)
+        void = [*late.void, *dangling_deletes(iceberg, head_id)]
         if late.places:
             carried = carried_over(session, planned.iceberg, planned.snapshot_id, late, each(new), schema)
     what = FileReplacement(
         batch,
-        int(iceberg.currentSnapshot().snapshotId()),
+        head_id,
         old,
         new,
         partial(_check_same_rows, deleted=late.planned),
-        void_deletes=iceberg_class("util.DeleteFileSet").of(late.void),
+        void_deletes=iceberg_class("util.DeleteFileSet").of(void),
         new_deletes=carried.files,
         # Merged files are no newer than their rows, so that they stay older than what was written since. But they must
         # be newer than deletes that were applied to them and also apply to other files.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.engine.iceberg.scan_tasks import by_location, tasks
+from service.engine.iceberg.scan_tasks import by_location, file_of_task, of_file, tasks
 from service.engine.session.java import (
     ICEBERG,
     collected,
@@ -21,6 +21,7 @@ from service.engine.session.java import (
     function,
     iceberg_class,
     java_class,
+    lines,
     method,
     then,
 )
@@ -110,6 +111,22 @@ def void_deletes(found: Any) -> Any:
     with_deletes = collected(found.stream().filter(function(is_empty, "Predicate").negate()))
     own = [file for task in each(with_deletes) for file in own_deletes(task)]
     return iceberg_class("util.DeleteFileSet").of(own)
+
+
+def dangling_deletes(iceberg: Any, snapshot_id: int) -> list[Any]:
+    """The delete files of a snapshot that apply to one data file only, which it does not have."""
+    io, referenced = iceberg.io(), iceberg_class("util.ContentFileUtil").referencedDataFileLocation
+    found: list[Any] = []
+    for manifest in each(iceberg.snapshot(snapshot_id).deleteManifests(io)):
+        reader = iceberg_class("ManifestFiles").readDeleteManifest(manifest, io, iceberg.specs())
+        try:
+            found += [file for file in each(reader) if _has_positions(file)]
+        finally:
+            reader.close()
+    of = [(file, referenced(file)) for file in found]
+    named = {str(path) for _, path in of if path is not None}
+    there = set(lines(tasks(iceberg, snapshot_id, named), file_of_task(), of_file("location")))
+    return [file for file, path in of if path is not None and str(path) not in there]
 
 
 def deleted_positions(io: Any, deletes: Iterable[Any], path: str) -> list[int]:
