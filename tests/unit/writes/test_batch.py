@@ -177,10 +177,10 @@ class TestTheNote:
         writing, go_on = threading.Event(), threading.Event()
         begin = bench.commits.batches.begin
 
-        def slowly(*args: Any) -> None:
+        def slowly(*args: Any, **more: Any) -> None:
             assert writing.wait(30), "the job must not wait for the note to begin"
             go_on.wait(0.05)
-            begin(*args)
+            begin(*args, **more)
             noted.set()
 
         noted = threading.Event()
@@ -578,8 +578,8 @@ class TestKeysElsewhere:
         else:
             begin = here.commits.batches.begin
 
-            def and_lose(*args: Any) -> None:
-                begin(*args)
+            def and_lose(*args: Any, **more: Any) -> None:
+                begin(*args, **more)
                 take_over([])
 
             here.commits.batches.begin = and_lose  # type: ignore[method-assign, assignment]  # just before the commit
