@@ -164,7 +164,7 @@ class Ledger:
             counts = ",".join(map(str, change.shares.counts))
             connection.execute(insert(shares), vars(change.shares) | {"batch": change.batch, "counts": counts})
         if change.rows:
-            connection.execute(insert(request_rows), {"batch": change.batch, **change.rows.stored()})
+            connection.execute(insert(request_rows), change.rows.stored(change.batch))
         if change.keys:
             whose = {key: change.whose.get(key, change.request_ids[0]) for key in change.keys}
             self._take_keys(connection, change.keys, whose, change.batch)
@@ -395,6 +395,5 @@ def _count(connection: Connection, table_uuid: str, writes: int) -> None:
 def as_batch(row: Row[Any]) -> Batch:
     table = TableName(row.tenant, row.namespace, row.table_name)
     same = ("batch", "table_uuid", "operation", "state", "snapshot_id", "requests", "records", "owner", "begun_ms")
-    values = {name: row._mapping[name] for name in (*same, "undoes")}
-    ids, parts = tuple(row.request_ids.split("\n")), read_parts(row.parts)
-    return Batch(table=table, request_ids=ids, parts=parts, **values)
+    values = {name: row._mapping[name] for name in (*same, "undoes")} | {"parts": read_parts(row.parts)}
+    return Batch(table=table, request_ids=tuple(row.request_ids.split("\n")), **values)

@@ -1,14 +1,17 @@
-"""Appends in two steps: Spark writes the data files, then Iceberg commits them, stamped with a batch id.
+"""Appends, and edits of few rows, in two steps: Spark writes the data files, then Iceberg commits them, stamped with a
+batch id.
 
 The first step may take long and changes nothing that a reader sees. The second is short; its gate is checked before
 each attempt, because another writer may commit first.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from service.engine.iceberg.replace import append_files
+from service.engine.iceberg import scan_tasks
+from service.engine.iceberg.replace import EditedRows, FileReplacement, append_files, replace_files
 from service.engine.iceberg.staging import StagedFiles, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, no_gate, swap
 from service.engine.iceberg.tables import current
@@ -22,6 +25,19 @@ from service.model.schema.derived import DerivedColumn
 _PYTHON = "org.apache.spark.sql.api.python.PythonSQLUtils"
 # Py4J carries bytes as base64 text; larger tables go through a file, as createDataFrame sends them.
 _SMALL_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True)
+class RowReplacement:
+    """Rows of a snapshot that go, and rows that come. `rows` are the latter, and the other rows of `files`."""
+
+    snapshot_id: int | None
+    files: Mapping[str, int]
+    """The files that lose rows, with the number of rows that each has."""
+    rows: pa.Table
+    deleted: int
+    inserted: int
+    summary: Mapping[str, str] = field(default_factory=dict)
 
 
 def append(
@@ -41,9 +57,45 @@ def append(
     """
     iceberg = CommitTarget(session, table, uuid, schema_id).load()
     with naming_new_rows(session, rows, derived):
-        staged = stage_rows(iceberg, fill(_frame(session, rows), derived))
+        staged = stage_rows(iceberg, fill(small_frame(session, rows), derived))
     target = CommitTarget(session, table, uuid, schema_id, staged.ranges)
     return swap(target, iceberg, append_files(iceberg, staged.files, batch), lambda _: gate(), staged.discard)
+
+
+def replace_rows(
+    session: SparkSession,
+    table: str,
+    what: RowReplacement,
+    batch: str,
+    *,
+    uuid: str,
+    schema_id: int,
+    gate: Gate = no_gate,
+) -> int:
+    """Replace rows in one commit, and return its snapshot's id.
+
+    Raises TableChanged if the table was replaced, if its schema or the ranges that split it changed, or if another
+    writer changed the files; and RowCountMismatch if the numbers of rows do not add up. Then nothing was changed.
+    """
+    target = CommitTarget(session, table, uuid, schema_id)
+    iceberg = target.load()
+    old = None
+    if what.files:
+        assert what.snapshot_id is not None
+        old = scan_tasks.files_of(scan_tasks.tasks(iceberg, what.snapshot_id, what.files))
+    staged = stage_rows(iceberg, small_frame(session, what.rows)) if what.rows.num_rows else None
+    held = sum(what.files.values())
+    written = staged.records if staged else 0
+    replacement = FileReplacement(
+        batch,
+        what.snapshot_id,
+        old,
+        staged.files if staged else (),
+        EditedRows(held, held, what.deleted, what.inserted, written).verify,
+        summary=what.summary,
+    )
+    target = CommitTarget(session, table, uuid, schema_id, staged.ranges if staged else None)
+    return replace_files(target, iceberg, replacement, gate, staged.discard if staged else lambda: None)
 
 
 def stage(session: SparkSession, table: str, df: DataFrame, options: Mapping[str, str] | None = None) -> StagedFiles:
@@ -72,7 +124,8 @@ def discard(_: SparkSession, staged: StagedFiles) -> None:
     staged.discard()
 
 
-def _frame(session: SparkSession, rows: pa.Table) -> DataFrame:
+def small_frame(session: SparkSession, rows: pa.Table) -> DataFrame:
+    """The rows as a DataFrame, fast if they are few."""
     from pyspark.sql import DataFrame
     from pyspark.sql.pandas.types import from_arrow_schema
 

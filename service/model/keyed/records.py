@@ -54,9 +54,9 @@ class RequestRows:
         parts = [rows.slice(start, self.counts[side][n]) for start, n in zip(starts, requests, strict=True)]
         return pa.concat_tables([rows.schema.empty_table(), *parts])
 
-    def stored(self) -> dict[str, Any]:
+    def stored(self, batch: str) -> dict[str, Any]:
         """The values of a row of the ledger."""
-        return {"rows": self.packed(), "schema_id": self.schema_id, "until_ms": self.until_ms}
+        return {"batch": batch, "rows": self.packed(), "schema_id": self.schema_id, "until_ms": self.until_ms}
 
     def packed(self) -> bytes:
         """Everything but `schema_id` and `until_ms`."""
