@@ -31,13 +31,13 @@ EXAMPLES = (
     Example(
         "Delete the rows that match a filter",
         {"operation": "DELETE", **ADDRESS, "filter": {"seen": {"lt": "2024-02-01"}}},
-        edit_response(records_deleted=1),
+        edit_response(records_deleted=1, compaction_recommended=False),
         given=GIVEN,
     ),
     Example(
         "Delete every row",
         {"operation": "DELETE", **ADDRESS, "all": True},
-        edit_response(records_deleted=3, scanned_files=0),
+        edit_response(records_deleted=3, scanned_files=0, compaction_recommended=False),
         given=GIVEN,
     ),
     Example(

@@ -44,7 +44,7 @@ EXAMPLES = (
     Example(
         "Update the rows that match a filter",
         {"operation": "UPDATE", **ADDRESS, "updates": {"left": 10}, "filter": {"left": {"lt": 1}}},
-        edit_response(records_updated=1),
+        edit_response(records_updated=1, compaction_recommended=False),
         given=GIVEN,
     ),
     Example(
@@ -55,7 +55,7 @@ EXAMPLES = (
             "updates": {"spread_bps": {"expression": "(best_ask - best_bid) / ((best_ask + best_bid) / 2) * 10000"}},
             "filter": {"expression": "best_ask >= best_bid"},
         },
-        edit_response(records_updated=1),
+        edit_response(records_updated=1, compaction_recommended=False),
         given=QUOTED,
     ),
     Example(

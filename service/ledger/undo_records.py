@@ -34,6 +34,10 @@ class UndoRecords:
             found |= {batch.snapshot_id: batch for batch in done if batch.snapshot_id is not None}
         return found
 
+    def batch(self, batch: str) -> Batch | None:
+        """A batch, if it is known."""
+        return self._ledger.find(batch)
+
     def undone(self, table_uuid: str) -> list[Batch]:
         """The UNDOs of a table that were committed, oldest first."""
         return self._found(table_uuid, batches.c.undoes.is_not(None), _DONE)
