@@ -226,7 +226,8 @@ class FakeEngine:
 
     def read(self, table: Table, paths: Sequence[str], columns: pa.Schema) -> dict[str, pa.Table]:
         """As `read_files` does."""
-        return {path: self.files[path].select(columns.names) for path in paths}
+        nullable = pa.schema([pa.field(column.name, column.type) for column in columns])
+        return {path: self.files[path].select(columns.names).cast(nullable) for path in paths}
 
     def run(self, job: Callable[..., Any], table: str, data: Any, batch: str, **how: Any) -> int:
         assert job in (append, replace_rows)

@@ -1,5 +1,6 @@
 """A batch of WRITEs and edits: one row in the ledger, one Spark job, one commit; then the responses."""
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
@@ -39,6 +40,7 @@ from service.writes.keyed.edit import PendingEdit, SharedEditOutcome
 from service.writes.keyed.plan import KeyFiles, SharedPlan, plan_batch
 from service.writes.queue import Pending
 
+log = logging.getLogger("firn.writes")
 MIXED = "MIXED"
 """The operation of a batch whose requests have several."""
 
@@ -110,7 +112,8 @@ class WriteBatches:
             except TableChanged:
                 results.uncommitted.extend(entry for p in [part, *reversed(waiting)] for entry in p)
                 return results
-            except (UnreadableFile, TooManyRows):
+            except (UnreadableFile, TooManyRows) as e:
+                log.info("Spark makes the edits of a batch of %d requests: %s", len(part), e)
                 results.alone.extend(entry for entry in part if isinstance(entry, PendingEdit))
                 waiting += [writes] if writes else []
             except KeyBusy as e:
