@@ -52,6 +52,7 @@ VALUES = {
     "warm_up": "false",
     "create_backup": "true",
     "group_commit": "false",
+    "shared_edits": "false",
     "mode": "auto",
     "auto_min_worth": "2.5",
     "memory_mb": "77",
