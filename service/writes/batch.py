@@ -30,7 +30,7 @@ from service.errors import (
     Unavailable,
 )
 from service.metrics.metrics import Metrics
-from service.model.keyed.records import RequestPart, RequestRows, rows_of
+from service.model.keyed.records import RequestPart, RequestRows, rows_of, rows_written
 from service.model.properties import edit_policy
 from service.model.row_marks import RowShares, share_rows
 from service.model.times import HOUR_MS, now_ms
@@ -73,13 +73,15 @@ class CommittedBatch:
         return [i for i in range(len(self.entries)) if not self.parts or self.parts[i].counts.changes_rows]
 
 
-@dataclass(frozen=True)
+@dataclass
 class BatchResults:
     """What became of entries: committed together, to be tried again as the table has changed, or to be made alone."""
 
     committed: list[CommittedBatch] = field(default_factory=list)
     uncommitted: list[Pending] = field(default_factory=list)
     alone: list[PendingEdit] = field(default_factory=list)
+    table: Table | None = None
+    """The table as it was last read."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class WriteBatches:
             try:
                 writes = [entry for entry in part if isinstance(entry, PendingWrite)]
                 results.committed.append(
-                    self._committed(writes) if len(writes) == len(part) else self._with_edits(part, results.alone)
+                    self._committed(writes) if len(writes) == len(part) else self._with_edits(part, results)
                 )
                 failed_alone.clear()
             except TableChanged:
@@ -138,7 +140,8 @@ class WriteBatches:
             return
         table, recorded = done.entries[0].table, done.recorded
         assert table is not None
-        count, records = len(recorded), sum(done.entries[i].count for i in recorded)
+        count = len(recorded)
+        records = rows_written(done.parts) if done.parts else sum(entry.count for entry in done.entries)
         checks = self.small_files.check_batch(table, count) if recorded else {}
         check = {position: checks.get(n, NOT_CHECKED) for n, position in enumerate(recorded)}
         bodies = [
@@ -158,13 +161,13 @@ class WriteBatches:
                 self.commits.batches.end_in_background(done.batch, done.snapshot_id, (table.uuid, count))
             self.commits.notify(table)
 
-    def _with_edits(self, entries: Sequence[Pending], alone: list[PendingEdit]) -> CommittedBatch:
+    def _with_edits(self, entries: Sequence[Pending], results: BatchResults) -> CommittedBatch:
         """Commit a batch that has edits. Entries that are refused get their refusal here, and those that need a commit
-        of their own are added to `alone`."""
+        of their own are added to the results."""
         table = entries[0].table
         assert table is not None
         with self.commits.among_instances(table):
-            current = self._current(table)
+            results.table = current = self._current(table)
             try:
                 plan = plan_batch(current, entries, self.keys)
             except (UnicodeDecodeError, pa.ArrowException) as e:  # such as text that other engines wrote
@@ -174,7 +177,7 @@ class WriteBatches:
                 done = CommittedBatch(batch, plan.entries, snapshot_id, plan.parts)
             else:
                 done = CommittedBatch(None, plan.entries, current.current_snapshot_id, plan.parts)
-        alone += plan.alone
+        results.alone += plan.alone
         for entry, refusal in plan.refused:
             refuse([entry], refusal)
         return done
@@ -216,7 +219,6 @@ class WriteBatches:
             operations.pop() if len(operations) == 1 else MIXED,
             [entry.call for entry in entries],
             replace,
-            records=sum(entry.count for entry in entries),
             parts=parts,
             rows=rows,
         )

@@ -15,6 +15,7 @@ from service.errors import CommitConflict, FirnError, ShuttingDown
 from service.ledger.ledger import Batch
 from service.metrics.metrics import Metrics
 from service.model.call import Call
+from service.model.keyed.records import rows_written
 from service.model.names import TableName
 from service.settings import Settings
 from service.writes.batch import BatchResults, WriteBatches, refuse
@@ -195,7 +196,8 @@ class Writes:
 
     def _respond_again(self, entry: PendingWrite, earlier: Batch) -> None:
         """Respond to an entry that an earlier attempt with its key committed, which got no response."""
-        written = WriteOutcome(len(entry.records), earlier.snapshot_id, earlier.requests, earlier.records, NOT_CHECKED)
+        records = rows_written(earlier.parts) if earlier.parts else earlier.records
+        written = WriteOutcome(len(entry.records), earlier.snapshot_id, earlier.requests, records, NOT_CHECKED)
         body = entry.reply(written)
         if entry.call.key:
             self._commits.batches.end(earlier.batch, earlier.snapshot_id, {entry.call.key.id: body})
@@ -248,8 +250,11 @@ class Writes:
             refuse([e for e in entries if not (e.response.done() or e in again)], error)
         finally:
             queue.done(len(entries))
-        if entries and not results.committed:
-            self._forget(entries[0].name)  # whatever was wrong may be wrong in the cache
+        if results.table is not None:
+            with self._lock:
+                self._seen[key[1]] = results.table
+        elif entries and not results.committed:
+            self._forget(key[1])  # whatever was wrong may be wrong in the cache
         for edit in results.alone:
             self._start_alone(edit)
         for entry in results.uncommitted:

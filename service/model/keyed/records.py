@@ -27,6 +27,11 @@ class RequestPart:
     """The id of its idempotency key."""
 
 
+def rows_written(parts: Sequence[RequestPart]) -> int:
+    """How many rows some requests brought, and how many they gave new values."""
+    return sum(part.counts.inserted + part.counts.updated for part in parts)
+
+
 def write_parts(parts: Sequence[RequestPart]) -> str:
     return json.dumps([asdict(part) for part in parts])
 

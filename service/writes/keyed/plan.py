@@ -53,12 +53,14 @@ def plan_batch(table: Table, entries: Sequence[Pending], files: KeyFiles) -> Sha
 
     Raises UnreadableFile or TooManyRows if the rows of its edits are better found by Spark.
     """
+    refused, alone = _fitted(table, entries)
+    entries = [e for e in entries if e not in alone and all(e is not other for other, _ in refused)]
     changes = [_change(table, entry) for entry in entries]
     hits = files.find(table, _lookups(changes))
     edits = [(e, c) for e, c in zip(entries, changes, strict=True) if isinstance(e, PendingEdit)]
     touched = [hits.files_of(keys) if (keys := change.keys) is not None else frozenset() for _, change in edits]
     shares = share_rewrite(touched, hits.files)
-    alone = [edit for (edit, _), fits in zip(edits, shares, strict=True) if not fits]
+    alone += [edit for (edit, _), fits in zip(edits, shares, strict=True) if not fits]
     read = frozenset(path for paths, fits in zip(touched, shares, strict=True) if fits for path in paths)
     together = [(e, c) for e, c in zip(entries, changes, strict=True) if e not in alone]
 
@@ -66,12 +68,30 @@ def plan_batch(table: Table, entries: Sequence[Pending], files: KeyFiles) -> Sha
     applied = apply_changes(
         arrow_schema(table.schema), _found(table, hits, contents), [change for _, change in together]
     )
-    refused = [(e, r) for (e, _), one in zip(together, applied.changes, strict=True) if (r := one.refusal)]
+    refused += [(e, r) for (e, _), one in zip(together, applied.changes, strict=True) if (r := one.refusal)]
     kept = [(e, c, one) for (e, c), one in zip(together, applied.changes, strict=True) if one.refusal is None]
     parts = [_part(entry, one, hits) for entry, _, one in kept]
     done = AppliedChanges(tuple(one for *_, one in kept), applied.pool, applied.gone, applied.new)
     what = _replacement(table, contents, done, _summary([change for _, change, _ in kept], parts, hits))
     return SharedPlan([entry for entry, *_ in kept], parts, done, what, refused, alone)
+
+
+def _fitted(table: Table, entries: Sequence[Pending]) -> tuple[list[tuple[Pending, FirnError]], list[PendingEdit]]:
+    """Check edits again if the table's properties or partitioning are not what they were; returns those that are
+    refused now, and those that cannot share a commit any more."""
+    refused: list[tuple[Pending, FirnError]] = []
+    alone: list[PendingEdit] = []
+    for entry in entries:
+        seen = entry.table
+        if isinstance(entry, PendingEdit) and seen is not None:
+            if (seen.properties, seen.partition) == (table.properties, table.partition):
+                continue
+            try:
+                if not entry.fit(table):
+                    alone.append(entry)
+            except FirnError as e:
+                refused.append((entry, e))
+    return refused, alone
 
 
 def _change(table: Table, entry: Pending) -> KeyedChange:

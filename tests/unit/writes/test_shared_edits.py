@@ -43,6 +43,7 @@ SHOP = parse_schema(
         "primary_key": ["id"],
     }
 )
+BACKED_UP = "keeps the state before each edit"
 WAIT_S = 30
 
 
@@ -118,7 +119,10 @@ class Shop(CommitSetup):
             self.made_alone.append(operation)
             return json.dumps({"alone": operation}).encode()
 
-        return self.writes.edit(PendingEdit(operation, NEW, call, 10, plan, reply, alone))
+        def plan_here(table: Table) -> KeyedChange | None:
+            return None if BACKED_UP in table.properties else plan(table)
+
+        return self.writes.edit(PendingEdit(operation, NEW, call, 10, plan_here, reply, alone))
 
     def together(self, *starts: Callable[[], "Future[bytes]"]) -> list[Any]:
         """The responses to requests that wait for one commit, in order; a failure instead of a response."""
@@ -404,6 +408,13 @@ def test_a_column_that_was_added_in_the_meantime_is_kept(shop: Shop) -> None:
     shop.catalog.evolve(NEW, wider)
     assert _said(shop.upsert({"id": 1, "note": "x"}))["inserted"] == 1
     assert shop.rows == [{"id": 1, "note": "x"}]
+
+
+def test_a_backup_that_the_table_wants_by_now_is_of_the_state_before_one_edit(shop: Shop) -> None:
+    """As it was seen last, the table had no such setting; every edit is checked against the table as it is now."""
+    shop.table_is_known()
+    shop.catalog.set_properties(shop.table, {BACKED_UP: "true"})
+    assert _said(shop.upsert(row(1))) == {"alone": "UPSERT"}
 
 
 class TestCancelled:
