@@ -155,10 +155,10 @@ def _added(rows: _Rows, new: pa.Table) -> AppliedChange:
 
 
 def _put(rows: _Rows, change: PutRows) -> AppliedChange:
-    how, keys = change.how, change.rows.select(list(change.how.keys))
+    how = change.how
     sent = {name: change.rows[SENT_PREFIX + name].to_pylist() for name in how.partly_sent}
     numbers = rows.pool.add(change.rows)
-    met = [rows.with_key(how.keys, _key(rows.pool, keys, number)) for number in numbers]
+    met = [rows.with_key(how.keys, _key(rows.pool, how.keys, number)) for number in numbers]
     is_new = [not found for found in met]
     change.check_new(change.rows.filter(pa.array(is_new, pa.bool_())))
     inserted: list[_Row] = []
@@ -214,11 +214,11 @@ def _note(row: _Row, files: set[str], before: list[PooledRow]) -> None:
 def _matching(rows: _Rows, change: MatchRows) -> list[_Row]:
     columns = tuple(change.keys.column_names)
     numbers = rows.pool.add(change.keys)
-    found = dict.fromkeys(row for n in numbers for row in rows.with_key(columns, _key(rows.pool, change.keys, n)))
+    found = dict.fromkeys(row for n in numbers for row in rows.with_key(columns, _key(rows.pool, columns, n)))
     return [row for row in found if holds(change.condition, lambda name, row=row: rows.value(row, name))]  # type: ignore[misc]
 
 
-def _key(pool: RowPool, keys: pa.Table, number: int) -> Key | None:
+def _key(pool: RowPool, columns: tuple[str, ...], number: int) -> Key | None:
     """The key of a row of the pool; None if it has a null, with which no key is equal."""
-    key = tuple(pool.value(name, number) for name in keys.column_names)
+    key = tuple(pool.value(name, number) for name in columns)
     return None if None in key else key

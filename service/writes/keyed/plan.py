@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -148,7 +148,7 @@ def _replacement(
 def _summary(changes: Sequence[KeyedChange], parts: Sequence[RequestPart], hits: KeyHits) -> dict[str, str]:
     """The counts of the whole batch, and the keys of its UPSERTs."""
     counts: dict[str, Any] = {
-        name: sum(asdict(part.counts)[name] for part in parts)
+        name: sum(getattr(part.counts, name) for part in parts)
         for name in ("inserted", "updated", "unchanged", "deleted")
     }
     summary = {EDIT_PROPERTY: json.dumps({**counts, "scanned_files": hits.scanned_files})}
