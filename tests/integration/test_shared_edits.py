@@ -264,6 +264,17 @@ def test_small_files_do_not_pile_up_where_rows_are_changed_one_by_one(shop: Shop
     assert len(shop.current_files()) == 1
 
 
+def test_rows_that_delete_files_deleted_stay_deleted(shop: Shop) -> None:
+    shop.ok("WRITE", records=[row(n, n) for n in range(8)])
+    shop.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    shop.sql("DELETE FROM {t} WHERE id IN (1, 3)")
+    said = shop.together(shop.upsert({"id": 1, "left": 100}), shop.delete({"id": 3}), shop.update({"id": 2}, left=200))
+    assert [counts(one) for one in said] == [{"records_inserted": 1}, {}, {"records_updated": 1}]
+    assert shop.lefts() == {0: 0, 1: 100, 2: 200, 4: 4, 5: 5, 6: 6, 7: 7}
+    shop.undo(said[2])
+    assert shop.lefts() == {0: 0, 1: 100, 2: 2, 4: 4, 5: 5, 6: 6, 7: 7}
+
+
 CLIENTS, KEYS, TURNS = 16, 12, 14
 
 

@@ -21,8 +21,9 @@ from pyiceberg.types import PrimitiveType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from service.catalog.files.columns import UnreadableFile, read_columns
-from service.catalog.files.data_files import DataFile, files_in_partitions, has_deletes
+from service.catalog.files.data_files import DataFile, files_in_partitions
 from service.catalog.files.manifests import file_bounds
+from service.catalog.files.position_deletes import deleted_positions
 from service.catalog.tables import Table
 from service.catalog.translate import translated
 from service.model.keyed.pool import plain_values
@@ -55,6 +56,8 @@ class KeyHits:
     """The files with hits."""
     scanned_files: int
     """Files that may have held one of the keys."""
+    deleted: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """The positions of rows of these files that delete files delete."""
 
     def files_of(self, keys: pa.Table) -> frozenset[str]:
         """The files that hold rows with some of the keys that were looked up."""
@@ -118,8 +121,6 @@ def find_keys(table: Table, lookups: Sequence[pa.Table]) -> KeyHits:
 
     Raises UnreadableFile or TooManyRows if this is better done by Spark.
     """
-    if has_deletes(table):
-        raise UnreadableFile("the table has delete files")
     by_key: dict[tuple[str, ...], dict[Key, dict[str, list[int]]]] = {}
     found: dict[str, DataFile] = {}
     scanned: set[str] = set()
@@ -132,7 +133,25 @@ def find_keys(table: Table, lookups: Sequence[pa.Table]) -> KeyHits:
             for key, position in search.hits(columns):
                 hits.setdefault(key, {}).setdefault(path, []).append(position)
                 found[path] = files[path]
-    return KeyHits(by_key, found, len(scanned))
+    deleted = deleted_positions(table, found.values())
+    if deleted:
+        by_key = {columns: _without(hits, deleted) for columns, hits in by_key.items()}
+        left = {path for hits in by_key.values() for places in hits.values() for path in places}
+        found = {path: file for path, file in found.items() if path in left}
+    return KeyHits(by_key, found, len(scanned), deleted)
+
+
+def _without(
+    hits: dict[Key, dict[str, list[int]]], deleted: Mapping[str, frozenset[int]]
+) -> dict[Key, dict[str, list[int]]]:
+    """The hits that are not deleted."""
+    live: dict[Key, dict[str, list[int]]] = {}
+    for key, places in hits.items():
+        for path, positions in places.items():
+            left = [position for position in positions if position not in deleted.get(path, ())]
+            if left:
+                live.setdefault(key, {})[path] = left
+    return live
 
 
 def read_files(table: Table, paths: Iterable[str], columns: pa.Schema) -> dict[str, pa.Table]:

@@ -6,6 +6,7 @@ A check for small files needs no statistics, and nearly all manifests of a table
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +24,8 @@ _ENTRY = {0: 0, 2: 1, 3: 2}  # status, data_file, sequence_number
 _DATA_FILE = {134: 0, 100: 1, 104: 2, 103: 3, 102: 4}  # content, file_path, file_size_in_bytes, record_count, partition
 _DELETE_FILE = {134: 0, 103: 1, 125: 2, 128: 3, 143: 4}  # content, record_count, bounds, referenced_data_file
 _BOUNDED_FILE = {134: 0, 100: 1, 125: 2, 128: 3}  # content, file_path, lower_bounds, upper_bounds
+# content, file_path, file_format, bounds, referenced_data_file
+_PLACED_FILE = {134: 0, 100: 1, 101: 2, 125: 3, 128: 4, 143: 5}
 _FILE_PATH = 2_147_483_546  # the column of a delete file that names the file of a deleted row
 
 
@@ -61,6 +64,39 @@ def live_deletes(manifest: InputFile) -> Iterator[tuple[str, int]]:
                 yield referenced, rows
             elif first is not None and first == last:
                 yield first.decode(), rows
+
+
+@dataclass(frozen=True)
+class DeleteFile:
+    """A live delete file, and the first and last path of the data files that it names, as far as they are known."""
+
+    path: str
+    has_positions: bool
+    """Whether it is a Parquet file of positions."""
+    first: str
+    last: str | None
+    sequence_number: int | None
+    """None if it is that of the manifest."""
+
+    def may_name(self, path: str) -> bool:
+        return self.first <= path and (self.last is None or path <= self.last)
+
+
+def live_delete_files(manifest: InputFile) -> Iterator[DeleteFile]:
+    """Every live delete file of a manifest."""
+    with _Manifest(manifest, _PLACED_FILE) as entries:
+        for entry in entries:
+            status, file, number = entry._data
+            content, path, form, lower, upper, referenced = file._data
+            if status == ManifestEntryStatus.DELETED or content in (None, DataFileContent.DATA):
+                continue
+            first, last = (bounds.get(_FILE_PATH) if bounds else None for bounds in (lower, upper))
+            has_positions = content == DataFileContent.POSITION_DELETES and str(form).upper() == "PARQUET"
+            if referenced is not None:
+                yield DeleteFile(path, has_positions, referenced, referenced, number)
+            else:
+                ends = (first.decode() if first else "", last.decode() if last else None)
+                yield DeleteFile(path, has_positions, *ends, number)
 
 
 class _Manifest(AvroFile[Record]):

@@ -38,6 +38,8 @@ class RowReplacement:
     deleted: int
     inserted: int
     summary: Mapping[str, str] = field(default_factory=dict)
+    dead: int = 0
+    """How many rows of the files delete files delete, which the files still count."""
 
 
 def append(
@@ -84,14 +86,14 @@ def replace_rows(
         assert what.snapshot_id is not None
         old = scan_tasks.files_of(scan_tasks.tasks(iceberg, what.snapshot_id, what.files))
     staged = stage_rows(iceberg, small_frame(session, what.rows)) if what.rows.num_rows else None
-    held = sum(what.files.values())
+    listed = sum(what.files.values())
     written = staged.records if staged else 0
     replacement = FileReplacement(
         batch,
         what.snapshot_id,
         old,
         staged.files if staged else (),
-        EditedRows(held, held, what.deleted, what.inserted, written).verify,
+        EditedRows(listed - what.dead, listed, what.deleted, what.inserted, written).verify,
         summary=what.summary,
     )
     target = CommitTarget(session, table, uuid, schema_id, staged.ranges if staged else None)

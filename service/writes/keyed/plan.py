@@ -1,7 +1,7 @@
 """What a batch with edits changes: the rows with its keys are found, and its requests applied to them in order."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +72,7 @@ def plan_batch(table: Table, entries: Sequence[Pending], files: KeyFiles) -> Sha
     kept = [(e, c, one) for (e, c), one in zip(together, applied.changes, strict=True) if one.refusal is None]
     parts = [_part(entry, one, hits) for entry, _, one in kept]
     done = AppliedChanges(tuple(one for *_, one in kept), applied.pool, applied.gone, applied.new)
-    what = _replacement(table, contents, done, _summary([change for _, change, _ in kept], parts, hits))
+    what = _replacement(table, contents, done, hits.deleted, _summary([change for _, change, _ in kept], parts, hits))
     return SharedPlan([entry for entry, *_ in kept], parts, done, what, refused, alone)
 
 
@@ -130,19 +130,27 @@ def _part(entry: Pending, one: AppliedChange, hits: KeyHits) -> RequestPart:
 
 
 def _replacement(
-    table: Table, contents: dict[str, pa.Table], done: AppliedChanges, summary: dict[str, str]
+    table: Table,
+    contents: dict[str, pa.Table],
+    done: AppliedChanges,
+    deleted: Mapping[str, frozenset[int]],
+    summary: dict[str, str],
 ) -> RowReplacement:
     """The files that lose rows, and the rows that take their place."""
     gone: dict[str, set[int]] = {}
     for place in done.gone:
         gone.setdefault(place.file, set()).add(place.position)
     kept = [
-        contents[path].filter(pa.array([i not in positions for i in range(contents[path].num_rows)], pa.bool_()))
-        for path, positions in sorted(gone.items())
+        _without(contents[path], positions | deleted.get(path, frozenset())) for path, positions in sorted(gone.items())
     ]
+    dead = sum(len(deleted.get(path, ())) for path in gone)
     files = {path: contents[path].num_rows for path in gone}
     rows = pa.concat_tables([*kept, done.new]).combine_chunks()
-    return RowReplacement(table.current_snapshot_id, files, rows, len(done.gone), done.new.num_rows, summary)
+    return RowReplacement(table.current_snapshot_id, files, rows, len(done.gone), done.new.num_rows, summary, dead)
+
+
+def _without(rows: pa.Table, positions: set[int]) -> pa.Table:
+    return rows.filter(pa.array([i not in positions for i in range(rows.num_rows)], pa.bool_()))
 
 
 def _summary(changes: Sequence[KeyedChange], parts: Sequence[RequestPart], hits: KeyHits) -> dict[str, str]:
