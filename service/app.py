@@ -265,7 +265,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
             schedules,
         ),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
-        *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds), undos),
+        *(Edits(engine, commits, holds, iceberg.edits), backups, restores, Rollbacks(restores, holds), undos),
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),

@@ -27,6 +27,7 @@ Threads = Annotated[int, Field(ge=1, le=1000)]
 Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
 Mode = Literal["off", "recommend", "auto"]
 Strategy = Literal["binpack", "sort", "zorder"]
+RowLevel = Literal["auto", "copy_on_write", "merge_on_read"]
 # When scheduled and automatic maintenance may start, with an IANA time zone: "01:00-05:30 Europe/Zurich".
 WINDOW = r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d( [A-Za-z0-9_+/-]+)?$"
 Window = Annotated[str, Field(pattern=WINDOW)]
@@ -94,11 +95,12 @@ class SnapshotSettings(_Section):
 
 
 class EditSettings(_Section):
-    """What is kept so that an edit can be undone."""
+    """What is kept so that an edit can be undone, and how rows are deleted."""
 
     create_backup: bool = False
     backup_retention_hours: KeptHours = 168
     undo_retention_hours: UndoHours = 72
+    row_level: RowLevel = "copy_on_write"
 
 
 class DroppedTableSettings(_Section):

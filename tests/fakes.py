@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 import uuid as uuids
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -24,7 +24,7 @@ from service.catalog.files.key_lookup import KeyHits, key_tuples
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.small_files import SmallFileCheck, SmallFileChecks
 from service.engine.iceberg.swap import FilesChanged, TableChanged
-from service.engine.jobs.append import RowReplacement, append, replace_rows
+from service.engine.jobs.append import SharedReplacement, append, replace_rows
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
 from service.ledger import database
@@ -224,14 +224,16 @@ class FakeEngine:
                         hits.setdefault(key, {}).setdefault(path, []).append(i)
         return KeyHits(by_key, files, len(files))
 
-    def read(self, table: Table, paths: Sequence[str], columns: pa.Schema) -> dict[str, pa.Table]:
+    def read(
+        self, table: Table, paths: Iterable[str], columns: pa.Schema, positions: Mapping[str, Sequence[int]] | None
+    ) -> dict[str, pa.Table]:
         """As `read_files` does."""
-        nullable = pa.schema([pa.field(column.name, column.type) for column in columns])
-        return {path: self.files[path].select(columns.names).cast(nullable) for path in paths}
+        rows = {path: self.files[path].select(columns.names).cast(columns) for path in paths}
+        return rows if positions is None else {path: rows[path].take(pa.array(positions[path])) for path in rows}
 
     def run(self, job: Callable[..., Any], table: str, data: Any, batch: str, **how: Any) -> int:
         assert job in (append, replace_rows)
-        what = data if isinstance(data, RowReplacement) else RowReplacement(None, {}, data, 0, data.num_rows)
+        what = data if isinstance(data, SharedReplacement) else SharedReplacement(None, {}, {}, data, data.num_rows)
         rows: Rows = what.rows.to_pylist()
         self.tries.append(rows)
         found = next((t for t in self.catalog.tables.values() if t.spark_name == table), None)
@@ -240,13 +242,17 @@ class FakeEngine:
         if (found.uuid, found.schema_id) != (how["uuid"], how["schema_id"]):
             raise TableChanged(f"{table} has changed meanwhile")
         self.writing(rows)
-        if not what.files.keys() <= self.files.keys():
+        if not {*what.removed, *what.deleted} <= self.files.keys():
             raise FilesChanged("another writer changed the same rows in the meantime")
+        assert what.rows.num_rows == what.expected
         how["gate"]()
         self.committing(rows)
         snapshot_id = self.catalog.append(found.name, batch, **what.summary)
-        for path in what.files:
+        for path in what.removed:
             del self.files[path]
+        for path, gone in what.deleted.items():
+            kept = [i for i in range(self.files[path].num_rows) if i not in set(gone)]
+            self.files[path] = self.files[path].take(pa.array(kept))
         self.files[f"{table}/{next(self._numbers)}"] = what.rows
         self.commits.append(rows)
         self.committed(rows)

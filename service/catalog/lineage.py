@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 
+from service.catalog.files.manifests import applies_to
 from service.catalog.tables import Table, leaves_rows, summary_of
 from service.catalog.translate import translated
 from service.model.names import BATCH_PROPERTY, EDIT_PROPERTY, KEYS_PROPERTY, RESERVED_COLUMN_PREFIX, RESTORED_PROPERTY
@@ -37,6 +38,11 @@ class Commit:
         return self.summary.get("operation") != "append" and self.summary.get("deleted-data-files") != "0"
 
     @property
+    def only_appends(self) -> bool:
+        """Whether it only added rows."""
+        return self.summary.get("operation") == "append"
+
+    @property
     def is_edit(self) -> bool:
         """Whether it was an edit and not an append, even if it removed nothing."""
         return any(key in self.summary for key in (EDIT_PROPERTY, RESTORED_PROPERTY))
@@ -53,11 +59,31 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class DeletedRows:
+    """The delete files of a data file that a commit added, and those that they replace."""
+
+    added: tuple[str, ...]
+    replaced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class FileChanges:
-    """The data files that a commit added and removed, with their row counts."""
+    """The data files that a commit added and removed, with their row counts, and those that it deleted rows of."""
 
     added: Mapping[str, int] = field(default_factory=dict)
     removed: Mapping[str, int] = field(default_factory=dict)
+    deleted: Mapping[str, DeletedRows] = field(default_factory=dict)
+    """Data files that got delete files of their own, and are still there."""
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether it removed rows from files, or whole files."""
+        return bool(self.removed or self.deleted)
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """The files that it removed, or removed rows from."""
+        return frozenset(self.removed.keys() | self.deleted.keys())
 
 
 def lineage(table: Table) -> list[Commit]:
@@ -75,14 +101,23 @@ def row_changes_between(table: Table, since: int, until: int | None = None) -> i
 
     None if the snapshot is not an ancestor, and if snapshots in between have expired.
     """
-    found = 0
+    commits = commits_between(table, since, until)
+    return None if commits is None else sum(not commit.leaves_rows for commit in commits)
+
+
+def commits_between(table: Table, since: int | None, until: int | None = None) -> list[Commit] | None:
+    """The commits after a snapshot, up to the current or a later one, newest first. Since None, all of them.
+
+    None if the snapshot is not an ancestor, and if snapshots in between have expired.
+    """
+    found: list[Commit] = []
     for commit, parent_expired in _back(table, table.iceberg.metadata.current_snapshot_id if until is None else until):
         if commit.snapshot_id == since:
             return found
         if parent_expired:
             return None
-        found += not commit.leaves_rows
-    return None
+        found.append(commit)
+    return found if since is None else None
 
 
 def _back(table: Table, at: int | None) -> Iterator[tuple[Commit, bool]]:
@@ -118,17 +153,26 @@ def oldest_ancestor(table: Table) -> int | None:
 
 
 def file_changes(table: Table, commit: Commit) -> FileChanges:
-    """The files that a commit added and removed; its own manifests list both."""
+    """The files that a commit added and removed, and what it deleted in others; its own manifests list all of it."""
     added: dict[str, int] = {}
     removed: dict[str, int] = {}
+    came, went = dict[str, list[str]](), dict[str, list[str]]()
     with translated():
-        for manifest in _data_manifests(table, commit.snapshot_id):
+        for manifest in _manifests(table, commit.snapshot_id):
             if manifest.added_snapshot_id != commit.snapshot_id:
                 continue
-            for path, rows, status, by in _entries(table, manifest):
-                if by == commit.snapshot_id and status != ManifestEntryStatus.EXISTING:
-                    (removed if status == ManifestEntryStatus.DELETED else added)[path] = rows
-    return FileChanges(added, removed)
+            for entry in manifest.fetch_manifest_entry(table.iceberg.io, discard_deleted=False):
+                if entry.snapshot_id != commit.snapshot_id or entry.status == ManifestEntryStatus.EXISTING:
+                    continue
+                file, is_gone = entry.data_file, entry.status == ManifestEntryStatus.DELETED
+                if file.content == DataFileContent.DATA:
+                    (removed if is_gone else added)[file.file_path] = file.record_count
+                elif path := applies_to(file.content, file.lower_bounds, file.upper_bounds, _referenced(file)):
+                    (went if is_gone else came).setdefault(path, []).append(file.file_path)
+    deleted = {
+        path: DeletedRows(tuple(some), tuple(went.get(path, ()))) for path, some in came.items() if path not in removed
+    }
+    return FileChanges(added, removed, deleted)
 
 
 def surviving_files(table: Table, snapshot_id: int) -> tuple[int, dict[str, int]] | None:
@@ -206,11 +250,19 @@ def edit_states(table: Table, since_ms: int) -> Iterator[int]:
                 yield commit.parent_id
 
 
-def _data_manifests(table: Table, snapshot_id: int | None) -> list[ManifestFile]:
+def _manifests(table: Table, snapshot_id: int | None) -> list[ManifestFile]:
     snapshot = None if snapshot_id is None else table.iceberg.snapshot_by_id(snapshot_id)
-    if snapshot is None:
-        return []
-    return [m for m in snapshot.manifests(table.iceberg.io) if m.content == ManifestContent.DATA]
+    return [] if snapshot is None else snapshot.manifests(table.iceberg.io)
+
+
+def _data_manifests(table: Table, snapshot_id: int | None) -> list[ManifestFile]:
+    return [m for m in _manifests(table, snapshot_id) if m.content == ManifestContent.DATA]
+
+
+def _referenced(file: DataFile) -> str | None:
+    """The data file that a delete file names in a field of its own, if PyIceberg knows that field."""
+    found: str | None = getattr(file, "referenced_data_file", None)
+    return found
 
 
 def _entries(table: Table, manifest: ManifestFile) -> Iterator[tuple[str, int, ManifestEntryStatus, int | None]]:

@@ -1,27 +1,35 @@
 """UPDATE, DELETE, UPSERT and every other change of rows in place: previewed, or checked and committed."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from service.catalog.files.data_files import has_deletes, list_files, matching_files
+from service.catalog.files.data_files import list_files, matching_files
 from service.catalog.tables import Table
 from service.commits.backups import backup_of
 from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.holds import SnapshotHolds
+from service.commits.locks import TableLocks
 from service.commits.tokens import PlanToken
-from service.engine.iceberg.swap import Tag
-from service.engine.jobs.edit import EditBase, FoundRows, RowSample, find, preview, publish
+from service.edits.ahead import LaterCommits, StagedAhead, layout_of
+from service.engine.iceberg.swap import Gate, TableChanged, Tag
+from service.engine.jobs.edit import EditBase, FoundEdit, FoundRows, RowSample, find, preview
+from service.engine.jobs.edits.publish import publish, stage
 from service.engine.session.engine import Engine
-from service.errors import InvalidFilter, InvalidRecord, InvalidSchema
+from service.errors import CommitConflict, InvalidFilter, InvalidRecord, InvalidSchema
 from service.model.call import Call
 from service.model.edits import ByFilter, ByKey, Edit
 from service.model.filters.pruning import uuid_expression
 from service.model.names import EDIT_PROPERTY
+from service.model.properties import edit_policy
+from service.settings import EditSettings, RowLevel
 
 # The most rows that a dry run shows.
 SHOWN = 20
+# The version of the format whose delete files have positions: not the one before it, nor the one after it.
+_FORMAT_WITH_POSITIONS = 2
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,9 @@ class Edits:
     engine: Engine
     commits: Commits
     holds: SnapshotHolds = field(default_factory=SnapshotHolds)
+    settings: EditSettings = field(default_factory=EditSettings)
+    _edits: TableLocks = field(default_factory=TableLocks)
+    """Edits of one table are made one after another; while one is found and written, WRITEs go on."""
 
     def run(
         self,
@@ -93,31 +104,99 @@ class Edits:
         # If it has happened already, it does not matter what the request would mean for the table now.
         if earlier := self.commits.earlier_result(table, call):
             return _outcome(earlier, EditCounts())
-        made, seen, edit = EditCounts(), table, _planned(plan, table)
+        work = _Work(self, table, operation, plan, options, call, check)
+        with self._edits.hold(table.uuid, call.check):
+            work.follow(self.commits.current(table))
+            with self.holds.building_on(table.uuid, work.table.current_snapshot_id):
+                return self._made(work)
+
+    def _made(self, work: "_Work") -> EditOutcome:
+        """Make an edit: found and written first, then committed under the table's lock; or all of it there, if what
+        others committed in the meantime concerns it."""
+        call, later = work.call, LaterCommits(self.engine, work.call, work.base_of)
+        ahead = work.staged_ahead()
+        ready = [ahead] if ahead else []
 
         @retried_if_changed()
         def change(current: Table, batch: str) -> None:
-            nonlocal made, seen, edit
-            if (current.schema_id, current.spec_id, current.derived) != (seen.schema_id, seen.spec_id, seen.derived):
-                seen, edit = current, _planned(plan, current)  # the request may mean something else now
-            base, tag = base_of(current, options.partition_filter), options.tag(current)
-            with self.engine.lend(call) as session, find(session, base, edit, digest=bool(options.token)) as found:
-                _check(edit, found.rows, check, options)
-                made = _counts(current, edit, found.rows)
-                if found.rows.changes_rows:
-                    publish(found, batch, asdict(made), self.commits.commit_gate(batch, call), tag)
+            gate, tag = self.commits.commit_gate(batch, call), work.options.tag(current)
+            if ready and later.fits(one := ready.pop(), current):
+                one.commit(self.engine, call, batch, gate, tag)
+            else:
+                work.publish(current, batch, gate, tag)
 
-        return _outcome(self.commits.commit(table, operation, call, change), made)
+        try:
+            if ahead and not later.catch_up(ahead, lambda: self.commits.current(work.table)):
+                ready.clear()
+            return _outcome(self.commits.commit(work.table, work.operation, call, change), work.made)
+        finally:
+            if ahead:
+                ahead.discard()
 
     def _previewed(self, table: Table, edit: Edit, options: EditOptions, call: Call, check: CheckEdit) -> EditOutcome:
         options.tag(table)  # only to raise what it may raise
         with self.holds.reading(table.uuid, table.current_snapshot_id):
-            base = base_of(table, options.partition_filter)
+            base = self.base_of(table, options)
             found, samples = self.engine.run_for(call, preview, base, edit, SHOWN)
         _check(edit, found, check, options)
         token = PlanToken(table.uuid, options.request, found.digest)
         counts = _counts(table, edit, found)
         return EditOutcome(CommitResult(table, None), counts, samples=tuple(samples), plan_token=token.text())
+
+    def base_of(self, table: Table, options: EditOptions) -> EditBase:
+        """The state of the table that an edit builds on."""
+        row_level = edit_policy(table.properties, self.settings).row_level
+        return base_of(table, options.partition_filter, row_level)
+
+
+@dataclass
+class _Work:
+    """An edit in progress."""
+
+    edits: Edits
+    table: Table
+    operation: str
+    plan: PlanEdit
+    options: EditOptions
+    call: Call
+    check: CheckEdit
+    made: EditCounts = field(default_factory=EditCounts)
+
+    def __post_init__(self) -> None:
+        self.edit = _planned(self.plan, self.table)
+
+    def follow(self, current: Table) -> None:
+        """Work on the table as it is now. The request may mean something else for other columns."""
+        if layout_of(current) != layout_of(self.table):
+            self.edit = _planned(self.plan, current)
+        self.table = current
+
+    def base_of(self, table: Table) -> EditBase:
+        return self.edits.base_of(table, self.options)
+
+    def staged_ahead(self) -> StagedAhead | None:
+        """Find the rows and write what the edit leaves or adds; None if another writer was faster."""
+        try:
+            with self._found() as found:
+                staged = stage(found, asdict(self.made)) if found.rows.changes_rows else None
+                return StagedAhead(self.edit, found.rows, staged, self.table)
+        except (CommitConflict, TableChanged):
+            return None
+
+    def publish(self, current: Table, batch: str, gate: Gate, tag: Tag | None) -> None:
+        """Find the rows, write and commit."""
+        self.follow(current)
+        with self._found() as found:
+            if found.rows.changes_rows:
+                publish(found, batch, asdict(self.made), gate, tag)
+
+    @contextmanager
+    def _found(self) -> Iterator[FoundEdit]:
+        base, digest, engine = self.base_of(self.table), bool(self.options.token), self.edits.engine
+        with engine.lend(self.call) as session, find(session, base, self.edit, digest=digest) as found:
+            _check(self.edit, found.rows, self.check, self.options)
+            self.made = _counts(self.table, self.edit, found.rows)
+            yield found
 
 
 def _planned(plan: PlanEdit, table: Table) -> Edit:
@@ -140,20 +219,23 @@ def _check(edit: Edit, found: FoundRows, check: CheckEdit, options: EditOptions)
         options.token.check(found.digest)
 
 
-def base_of(current: Table, partition_filter: Any = None) -> EditBase:
+def base_of(current: Table, partition_filter: Any = None, row_level: RowLevel = "copy_on_write") -> EditBase:
     """The state of the table that an edit builds on."""
-    files = list_files(current).data
+    files = list_files(current)
+    by_place = current.iceberg.metadata.format_version == _FORMAT_WITH_POSITIONS
     return EditBase(
         current.spark_name,
         current.uuid,
         current.schema_id,
         current.current_snapshot_id,
         current.head_has_table_schema,
-        {file.path: file.rows for file in files},
-        {file.path: file.bytes for file in files},
-        has_deletes(current),
+        {file.path: file.rows for file in files.data},
+        {file.path: file.bytes for file in files.data},
+        files.deletes > 0,
         _only(current, partition_filter),
-        {file.path: file.sequence_number for file in files},
+        {file.path: file.sequence_number for file in files.data},
+        {file.path: file.deleted for file in files.data if file.deleted} if files.counted else None,
+        row_level if by_place else "copy_on_write",
     )
 
 

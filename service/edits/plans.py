@@ -7,7 +7,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from service.catalog.files.data_files import has_deletes, list_files
+from service.catalog.files.data_files import list_files
+from service.catalog.files.positions import rows_deleted
 from service.catalog.lineage import (
     Commit,
     FileChanges,
@@ -21,17 +22,18 @@ from service.catalog.lineage import (
     upsert_key_columns,
 )
 from service.catalog.tables import Table
+from service.commits.compared import differing_rows
 from service.edits.edits import base_of
 from service.edits.request_changes import RequestChange, SharedChanges, expanded, shared_changes
 from service.edits.trace import Traced, TracedCommit, UndoneChange, read_undone, standing, trace, without_effect
-from service.engine.iceberg.scan_tasks import SnapshotFiles
-from service.engine.jobs.edit import EditBase
+from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
 from service.engine.jobs.undo import ChangedRows, UndoReversal, changes_that_added, read_files
 from service.engine.session.engine import Session
 from service.errors import UndoTooLate
 from service.ledger.ledger import Batch
 from service.ledger.undo_records import UndoRecords
 from service.model.row_marks import RowShares, assign_rows, row_marks
+from service.settings import RowLevel
 
 # With more derived columns, a row is read with all of them as they are, or with none.
 _MOST_COMBINED = 4
@@ -70,6 +72,7 @@ class UndoPlanner:
     table: Table
     notes: UndoRecords
     session: Session
+    row_level: RowLevel = "copy_on_write"
     _moves: dict[int, FileChanges] = field(default_factory=dict)
 
     @cached_property
@@ -85,20 +88,20 @@ class UndoPlanner:
         later = [] if shared is None else shared.each(shared.after(target.request_id), self._undone)
         found = self._suspects(moves, traced, effective)
         suspects = (*later, *expanded(self.table, self.notes, found, self._undone))
-        base = base_of(self.table)
+        base = base_of(self.table, row_level=self.row_level)
         if not traced.files <= base.rows.keys():
             raise self._too_late(target, "a later state of the table")
         own = None if shared is None else shared.change(shared.own(target.request_id))
         came = own.came if own else self._rows_that_came(target, files)
         untouched = (came is files and traced.files == files.paths) and not (
-            moves.removed or suspects or base.has_deletes
+            moves.takes_rows or suspects or any(base.live(path) != base.rows[path] for path in traced.files)
         )
         changes = [c for c in self.commits if c.snapshot_id == target.batch.snapshot_id]  # none if it has expired
         went = own.went if own else None
         if changes and own is None:
             went = self._removed_files(target, changes[0], "the state before it")
         keys = self._keys([*changes, *effective]) if went is not None else ()
-        added, removed = self._differing_files(files.snapshot_id, base) if keys else (frozenset(), frozenset())
+        fresh, stale = self._differing_files(files.snapshot_id) if keys else (NO_FILES, NO_FILES)
         reversal = UndoReversal(
             base,
             self.table.kept_schema,
@@ -107,8 +110,8 @@ class UndoPlanner:
             untouched,
             tuple(self._changed_rows(target, commit) for commit in suspects),
             keys,
-            SnapshotFiles(base.snapshot_id or 0, added),
-            SnapshotFiles(files.snapshot_id, removed),
+            fresh,
+            stale,
             derived_since(self.table, files.snapshot_id),
             required_since(self.table),
             ChangedRows(None, None) if shared is None else shared.change(shared.after(target.request_id)),
@@ -135,7 +138,7 @@ class UndoPlanner:
         # It is chance which of equal rows a DEDUPLICATE leaves; what a restore brings back lies in files of its own.
         removing = [c.batch for c in later if c.batch and c.removes] if moves.added else []
         once = self.notes.among(_DEDUPLICATE, removing)
-        return tuple(c for c in later if c.snapshot_id in met or c.batch in once or (c.restores and moves.removed))
+        return tuple(c for c in later if c.snapshot_id in met or c.batch in once or (c.restores and moves.takes_rows))
 
     def names(self, commit: Commit | RequestChange) -> list[str]:
         """The ids of the requests that made a commit."""
@@ -239,13 +242,14 @@ class UndoPlanner:
         names = set(self.table.schema.names)
         return tuple(dict.fromkeys(keys for keys in found if keys and names.issuperset(keys)))
 
-    def _differing_files(self, snapshot_id: int, base: EditBase) -> tuple[frozenset[str], frozenset[str]]:
-        """The files that only the table has, and those that only an earlier state had; all of them if there may be
-        delete files."""
-        then, now = frozenset(f.path for f in list_files(self.table, snapshot_id).data), frozenset(base.rows)
-        if base.has_deletes or has_deletes(self.table, snapshot_id):
-            return now, then
-        return now - then, then - now
+    def _differing_files(self, snapshot_id: int) -> tuple[SnapshotFiles, SnapshotFiles]:
+        """The rows that only the table has, and those that only an earlier state had, and perhaps some of both."""
+        now_id = self.table.current_snapshot_id or 0
+        found = differing_rows(self.table, now_id, snapshot_id)
+        if found is None:
+            now, then = (frozenset(f.path for f in list_files(self.table, at).data) for at in (now_id, snapshot_id))
+            return SnapshotFiles(now_id, now), SnapshotFiles(snapshot_id, then)
+        return found
 
     def _changed_rows(self, target: UndoTarget, commit: Commit | RequestChange) -> ChangedRows:
         """What a later commit changed, to be read; raises UndoTooLate if the state before it is gone."""
@@ -257,13 +261,14 @@ class UndoPlanner:
         return ChangedRows(came, went, commit.restores)
 
     def _removed_files(self, target: UndoTarget, commit: Commit, before: str) -> SnapshotFiles | None:
-        """The files that a commit removed, in the state before it; UndoTooLate if that is gone."""
-        removed, parent = frozenset(self._moved(commit).removed), commit.parent_id
-        if not removed:
+        """The rows that a commit removed, in the state before it, and all others of the files that it removed;
+        UndoTooLate if that is gone."""
+        moves, parent = self._moved(commit), commit.parent_id
+        if not moves.takes_rows:
             return None
         if parent is None or all(c.snapshot_id != parent for c in self.commits):
             raise self._too_late(target, before)
-        return SnapshotFiles(parent, removed)
+        return SnapshotFiles(parent, frozenset(moves.removed), rows_deleted(self.table, moves))
 
     def _traced_commits(self, target: UndoTarget, after: Sequence[Commit]) -> Iterator[TracedCommit]:
         """The commits that may have moved rows, or have brought back what another of them deleted."""
@@ -274,7 +279,8 @@ class UndoPlanner:
             if commit.removes or brings_back:
                 moves = self._moved(commit)
                 added, removed = frozenset(moves.added), frozenset(moves.removed)
-                yield TracedCommit(commit.snapshot_id, added, removed, commit.leaves_rows, brings_back)
+                deleted_from = frozenset(moves.deleted)
+                yield TracedCommit(commit.snapshot_id, added, removed, commit.leaves_rows, brings_back, deleted_from)
 
     def _moved(self, commit: Commit) -> FileChanges:
         if commit.snapshot_id not in self._moves:

@@ -9,9 +9,10 @@ from service.catalog.lineage import derived_since, required_since, row_changes_b
 from service.catalog.tables import Snapshot, Table
 from service.commits.backups import backup_of, find
 from service.commits.commit import Commits, retried_if_changed
+from service.commits.compared import differing_rows
 from service.commits.holds import SnapshotHolds
 from service.edits.edits import refuse_missing_required
-from service.engine.iceberg.scan_tasks import SnapshotFiles
+from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
 from service.engine.iceberg.swap import Tag
 from service.engine.jobs.restore import RestoreDifference, RestoreJob, compare, count_writers, restore
 from service.engine.session.engine import Engine
@@ -90,7 +91,7 @@ class Restores:
             nonlocal found
             target.check(current)
             found = self.differing(current, target.state(current), call)
-            if not (found.back or found.gone):
+            if not found.differs:
                 return
             self._check(current, found, target, call)
             counts = {_BEFORE: str(found.rows_before), _AFTER: str(found.rows_after)}
@@ -128,21 +129,32 @@ class Restores:
     def differing(self, table: Table, backup_id: int, call: Call) -> RestoreDifference:
         """How the table differs from an earlier state of it; not at all if no rows have changed since."""
         current_id = table.current_snapshot_id
-        if has_deletes(table, backup_id) or has_deletes(table):
+        apart = None if current_id is None else differing_rows(table, backup_id, current_id)
+        kept, now = list_files(table, backup_id), list_files(table)
+        if current_id is not None and apart is None:
             found = self.engine.run_for(call, compare, table.spark_name, backup_id, current_id)
         else:
-            kept = {file.path: file.rows for file in list_files(table, backup_id).data}
-            now = {file.path: file.rows for file in list_files(table).data}
-            back, gone = frozenset(kept.keys() - now.keys()), frozenset(now.keys() - kept.keys())
-            found = RestoreDifference(backup_id, current_id, back, gone, sum(now.values()), sum(kept.values()))
+            back, gone = apart or (SnapshotFiles(backup_id, frozenset(f.path for f in kept.data)), NO_FILES)
+            removed = [file for file in now.data if file.path in gone.paths]
+            found = RestoreDifference(
+                *(backup_id, current_id, back.paths, gone.paths, now.live_rows, kept.live_rows),
+                back_places=back.places,
+                gone_places=gone.places,
+                gone_rows={file.path: file.rows for file in removed},
+                gone_live=sum(file.live_rows for file in removed),
+            )
         return found.without_files() if row_changes_between(table, backup_id) == 0 else found
 
     def _files_to_add(self, table: Table, found: RestoreDifference, call: Call) -> int | None:
         """How many files a restore would write; None if only writing them shows that."""
-        if not found.back:
+        if not found.rows_back.touched:
             return 0
         back = [file for file in list_files(table, found.backup_id).data if file.path in found.back]
-        if sum(file.bytes for file in back) > _ONE_FILE_BYTES or has_deletes(table, found.backup_id):
+        if (
+            sum(file.bytes for file in back) > _ONE_FILE_BYTES
+            or has_deletes(table, found.backup_id)
+            or found.back_places
+        ):
             return None
         late = derived_since(table, found.backup_id)
         if not table.stored_partition:
@@ -156,9 +168,8 @@ class Restores:
     def _check(self, table: Table, found: RestoreDifference, target: RestoreTarget, call: Call) -> None:
         """Raise if rows that come back have no value for a required column."""
         required = required_since(table)
-        if found.back and required:
-            files = SnapshotFiles(found.backup_id, found.back)
-            lacking = self.engine.run_for(call, count_nulls, table.spark_name, files, required)
+        if found.rows_back.touched and required:
+            lacking = self.engine.run_for(call, count_nulls, table.spark_name, found.rows_back, required)
             refuse_missing_required(table, target.operation, lacking)
 
 
@@ -175,7 +186,7 @@ def of_state(as_of: AsOf) -> RestoreTarget:
 def _not_done(table: Table, found: RestoreDifference, reason: str, target: RestoreTarget) -> RestoreOutcome:
     return RestoreOutcome(
         False,
-        reason if found.back or found.gone else target.not_done,
+        reason if found.differs else target.not_done,
         found.rows_before,
         found.rows_after,
         len(found.gone),

@@ -15,6 +15,8 @@ class TracedCommit:
     """Whether it changed no row."""
     brings_back: bool = False
     """Whether it brought back rows that an earlier commit had deleted."""
+    deleted_from: frozenset[str] = frozenset()
+    """Files that are still there, with rows that it deleted."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +24,14 @@ class Traced:
     files: frozenset[str]
     """The files that may hold the rows now."""
     suspects: tuple[TracedCommit, ...]
-    """Commits that may have changed the rows: they removed files in which these may have been."""
+    """Commits that may have changed the rows: they removed files, or rows of files, in which these may have been."""
 
 
 def trace(files: Iterable[str], later: Iterable[TracedCommit]) -> Traced:
     """Follow the rows of some files through commits, oldest first."""
     at, suspects = frozenset(files), []
     for step in later:
-        if at & step.removed:
+        if at & (step.removed | step.deleted_from):
             if not step.leaves_rows:
                 suspects.append(step)
             at = (at - step.removed) | step.added

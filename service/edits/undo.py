@@ -17,7 +17,7 @@ from service.edits.trace import UndoneChange
 from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edit import RowSample
 from service.engine.jobs.undo import UndoFigures, find_undo
-from service.engine.session.engine import Engine
+from service.engine.session.engine import Engine, Session
 from service.engine.session.tags import marked
 from service.errors import InvalidRequest, RequestNotFound, UndoConflict, UndoTooLate
 from service.ledger.ledger import NO_SNAPSHOT, UNFINISHED, Batch
@@ -82,7 +82,7 @@ class Undos:
         with self.holds.building_on(table.uuid, oldest_ancestor(table)):
             target = self._target(table, request_id, snapshot_id)
             with self.engine.lend(call) as session:
-                planner = UndoPlanner(table, self.notes, session)
+                planner = self._planner(table, session)
                 plan = planner.plan(target)
                 with find_undo(session, plan.reversal) as found:
                     samples = found.samples(SHOWN)
@@ -107,7 +107,7 @@ class Undos:
             backup, jobs = tag(current), f"undo-{batch}"
             progress.phase = "comparing"
             with self.engine.lend(call) as session, marked(session, jobs):
-                planner = UndoPlanner(current, self.notes, session)
+                planner = self._planner(current, session)
                 plan = planner.plan(target)
                 with find_undo(session, plan.reversal) as found:
                     self._check(planner, target, plan, found.figures)
@@ -126,6 +126,10 @@ class Undos:
             return UndoOutcome(commit, made)
         made = UndoCounts(**json.loads(commit.snapshot.summary[EDIT_PROPERTY]))
         return UndoOutcome(commit, made, backup_of(commit.snapshot))
+
+    def _planner(self, table: Table, session: Session) -> UndoPlanner:
+        row_level = edit_policy(table.properties, self.settings).row_level
+        return UndoPlanner(table, self.notes, session, row_level)
 
     def keeps(self, table: Table) -> dict[int, str]:
         """The snapshots before and after the newest changes that can be undone, each with the reason why it stays."""

@@ -18,6 +18,7 @@ from service.settings import (
     KeptHours,
     Megabytes,
     Mode,
+    RowLevel,
     SnapshotSettings,
     Strategy,
     UndoHours,
@@ -91,6 +92,10 @@ class EditOverrides(_Strict):
         "how long such a backup is kept, unless the request says otherwise"
     )
     undo_retention_hours: UndoHours | None = _optional("how long UNDO can undo a change; 0: nothing is kept for it")
+    row_level: RowLevel | None = _optional(
+        "how edits delete and change rows: `copy_on_write` writes their files again without them, `merge_on_read` adds "
+        "delete files that name them, `auto` chooses what costs less for each file"
+    )
 
 
 # The overrides that a table can have. Iceberg's properties have them as `firn.compaction.mode` and so on.

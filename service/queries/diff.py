@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.catalog.files.data_files import has_deletes, list_files
+from service.catalog.files.data_files import list_files
 from service.catalog.lineage import current_names
 from service.catalog.tables import Catalog, Snapshot, Table
+from service.commits.compared import differing_rows
 from service.commits.holds import SnapshotHolds
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.jobs.diff import Comparison, DiffResult, compare
@@ -61,7 +62,7 @@ class Differences:
             try:
                 removed, added = self._changed_files(call, table, before.snapshot_id, after.snapshot_id)
                 result = DiffResult()
-                if removed.paths or added.paths:
+                if removed.touched or added.touched:
                     columns = (_schema_id(table, later), later.schema, keys)
                     comparison = Comparison(table.spark_name, removed, added, *columns, page.limit, page.offset)
                     result = self.engine.run_for(call, compare, comparison)
@@ -73,16 +74,14 @@ class Differences:
                     current.snapshot(after.snapshot_id, "to_snapshot")
                 raise
         shared = len(list_files(table, after.snapshot_id).data) - len(added.paths)
-        return TableDifference(keys, result, len(removed.paths) + len(added.paths), shared)
+        return TableDifference(keys, result, len(removed.touched) + len(added.touched), shared)
 
     def _changed_files(
         self, call: Call, table: Table, before_id: int, after_id: int
     ) -> tuple[SnapshotFiles, SnapshotFiles]:
-        """The files of each snapshot that the other one lacks."""
-        if has_deletes(table, before_id) or has_deletes(table, after_id):
-            return self.engine.run_for(call, apart, table.spark_name, before_id, after_id)
-        old, new = ({file.path for file in list_files(table, id).data} for id in (before_id, after_id))
-        return SnapshotFiles(before_id, frozenset(old - new)), SnapshotFiles(after_id, frozenset(new - old))
+        """The files of each snapshot that the other one lacks, and rows that the other one has deleted from a file."""
+        found = differing_rows(table, before_id, after_id)
+        return found or self.engine.run_for(call, apart, table.spark_name, before_id, after_id)
 
 
 def _keys(table: Table, later: Snapshot, key_cols: Sequence[str] | None) -> tuple[str, ...]:

@@ -169,7 +169,7 @@ class WriteBatches:
         with self.commits.among_instances(table):
             results.table = current = self._current(table)
             try:
-                plan = plan_batch(current, entries, self.keys)
+                plan = plan_batch(current, entries, self.keys, self.edits)
             except (UnicodeDecodeError, pa.ArrowException) as e:  # such as text that other engines wrote
                 raise UnreadableFile(str(e)) from e
             if plan.changing:
@@ -222,7 +222,7 @@ class WriteBatches:
             parts=parts,
             rows=rows,
         )
-        self.metrics.batch(len(entries), plan.what.inserted)
+        self.metrics.batch(len(entries), rows_written(parts))
         return made
 
     def _committed(self, entries: list[PendingWrite]) -> CommittedBatch:

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from service.catalog.tables import Catalog
 from service.edits.edits import base_of
-from service.engine.jobs.edit import find, publish
+from service.engine.jobs.edit import find
+from service.engine.jobs.edits.publish import publish
 from service.errors import RowCountMismatch
 from service.model.edits import ByFilter, Edit
 from service.model.filters.predicates import NO_ROW, Not

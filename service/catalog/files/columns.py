@@ -1,5 +1,6 @@
 """Read columns of a table's Parquet files in this process, found by Iceberg's field ids."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -19,17 +20,20 @@ class UnreadableFile(Exception):
     """A file that only Spark reads as the table means it, such as one without field ids, or with other nested types."""
 
 
-def read_columns(io: FileIO, path: str, columns: pa.Schema, schema: Schema) -> pa.Table:
-    """Columns of all rows of a file, in their order in the file; a column that it lacks is null.
+def read_columns(
+    io: FileIO, path: str, columns: pa.Schema, schema: Schema, positions: Sequence[int] | None = None
+) -> pa.Table:
+    """Columns of the rows of a file, in their order in the file; a column that it lacks is null.
 
-    `columns` has the types that Firn gives them, and `schema` is that of the table.
+    `columns` has the types that Firn gives them, and `schema` is that of the table. With `positions`, in increasing
+    order, only these rows are returned, and only the row groups that have them are read.
     """
     with translated(), io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
         places = _places(file.schema_arrow)
         wanted = [places.get(schema.find_field(column.name).field_id) for column in columns]
         indexes = [i for i in wanted if i is not None]
-        found = _read(file, indexes)
-        rows = file.metadata.num_rows
+        found = _read(file, indexes, positions)
+        rows = file.metadata.num_rows if positions is None else len(positions)
         at = {index: number for number, index in enumerate(sorted(set(indexes)))}
         arrays = [
             pa.chunked_array([pa.nulls(rows, column.type)])
@@ -40,12 +44,22 @@ def read_columns(io: FileIO, path: str, columns: pa.Schema, schema: Schema) -> p
     return pa.Table.from_arrays(arrays, schema=pa.schema([pa.field(c.name, c.type) for c in columns]))
 
 
-def _read(file: pq.ParquetFile, indexes: Sequence[int]) -> pa.Table:
-    """Some top-level columns, in the order in which the file has them."""
+def _read(file: pq.ParquetFile, indexes: Sequence[int], positions: Sequence[int] | None) -> pa.Table:
+    """Some top-level columns, in the order in which the file has them, of all rows or of some."""
     names = [file.schema_arrow.names[i] for i in sorted(set(indexes))]
     if len(set(file.schema_arrow.names)) != len(file.schema_arrow.names):
         raise UnreadableFile("two columns of a file have one name")
-    return file.read(columns=names, use_threads=False).select(names)
+    if positions is None:
+        return file.read(columns=names, use_threads=False).select(names)
+    parts, start, at = [], 0, 0
+    for group in range(file.num_row_groups):
+        end = start + file.metadata.row_group(group).num_rows
+        until = bisect_left(positions, end, at)
+        if until > at:
+            rows = file.read_row_group(group, columns=names, use_threads=False).select(names)
+            parts.append(rows.take(pa.array([position - start for position in positions[at:until]], pa.int64())))
+        start, at = end, until
+    return pa.concat_tables(parts) if parts else file.schema_arrow.empty_table().select(names)
 
 
 def _places(columns: pa.Schema) -> dict[int, int]:

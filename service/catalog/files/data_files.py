@@ -1,7 +1,7 @@
 """A table's data files, from its metadata."""
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,8 +34,15 @@ class DataFile:
     group: tuple[Any, ...]
     deleted: int = 0
     """How many of its rows are deleted by delete files for this file alone."""
+    deletes: tuple[str, ...] = ()
+    """The paths of these."""
     sequence_number: int = 0
     """Grows with every commit, so a file with a greater number has newer rows. A rewrite may keep an older number."""
+
+    @property
+    def live_rows(self) -> int:
+        """How many rows are not deleted by these delete files."""
+        return self.rows - self.deleted
 
 
 @dataclass(frozen=True)
@@ -43,10 +50,20 @@ class TableFiles:
     """The data files of a snapshot."""
 
     data: tuple[DataFile, ...]
+    deletes: int = 0
+    """The number of delete files."""
+    counted: bool = True
+    """Whether `deleted` counts the deleted rows of each data file exactly: no delete file applies to several files, and
+    no file has several."""
 
     @property
     def bytes(self) -> int:
         return sum(f.bytes for f in self.data)
+
+    @property
+    def live_rows(self) -> int:
+        """How many rows are not deleted, if they are counted."""
+        return sum(f.live_rows for f in self.data)
 
 
 T = TypeVar("T")
@@ -70,7 +87,7 @@ class ManifestCache(Generic[T]):
 
 # One for the process, because the paths of manifests are globally unique. A file takes about 300 bytes.
 _known: ManifestCache[DataFile] = ManifestCache(100_000)
-_known_deletes: ManifestCache[tuple[str, int]] = ManifestCache(100_000)
+_known_deletes: ManifestCache[tuple[str | None, int, str]] = ManifestCache(100_000)
 
 
 def list_files(table: Table, snapshot_id: int | None = None) -> TableFiles:
@@ -82,7 +99,7 @@ def list_files(table: Table, snapshot_id: int | None = None) -> TableFiles:
         manifests, io = snapshot.manifests(table.iceberg.io), table.iceberg.io
         files = _data_files(manifests, io)
         deleting = [manifest for manifest in manifests if _has_deletes(manifest)]
-        return TableFiles(tuple(_with_deletes(files, deleting, io) if deleting else files))
+        return _with_deletes(files, deleting, io) if deleting else TableFiles(tuple(files))
 
 
 def matching_files(table: Table, filter_json: str | None, snapshot_id: int | None = None) -> tuple[DataFile, ...]:
@@ -129,15 +146,13 @@ class _PartitionFilter:
 
 
 def count_rows(table: Table) -> int:
-    """The current row count; reads data only if the table has delete files, which the metadata does not account for."""
-    snapshot = _snapshot(table, None)
-    if snapshot is None:
-        return 0
+    """The current row count; reads data only if there are delete files of which the metadata does not say which rows
+    they delete."""
+    files = list_files(table)
+    if files.counted:
+        return files.live_rows
     with translated():
-        manifests = snapshot.manifests(table.iceberg.io)
-        if any(_has_deletes(manifest) for manifest in manifests):
-            return table.iceberg.scan().count()
-        return sum(file.rows for file in _data_files(manifests, table.iceberg.io))
+        return table.iceberg.scan().count()
 
 
 def has_deletes(table: Table, snapshot_id: int | None = None) -> bool:
@@ -162,15 +177,24 @@ def _data_files(manifests: list[ManifestFile], io: FileIO) -> Iterator[DataFile]
     return _listed(listing, _known, lambda manifest: _read(manifest, io))
 
 
-def _with_deletes(files: Iterable[DataFile], deleting: list[ManifestFile], io: FileIO) -> Iterator[DataFile]:
-    def read(manifest: ManifestFile) -> tuple[tuple[str, int], ...]:
+def _with_deletes(files: Iterable[DataFile], deleting: list[ManifestFile], io: FileIO) -> TableFiles:
+    def read(manifest: ManifestFile) -> tuple[tuple[str | None, int, str], ...]:
         return tuple(live_deletes(io.new_input(manifest.manifest_path)))
 
-    deleted = Counter[str]()
-    for path, rows in _listed(deleting, _known_deletes, read):
+    deleted, own, count, counted = Counter[str](), defaultdict[str, list[str]](list), 0, True
+    for path, rows, delete_file in _listed(deleting, _known_deletes, read):
+        count += 1
+        if path is None:
+            counted = False
+            continue
         deleted[path] += rows
-    for file in files:
-        yield replace(file, deleted=deleted[file.path]) if file.path in deleted else file
+        own[path].append(delete_file)
+    counted = counted and all(len(some) == 1 for some in own.values())
+    data = (
+        replace(file, deleted=deleted[file.path], deletes=tuple(own[file.path])) if file.path in own else file
+        for file in files
+    )
+    return TableFiles(tuple(data), count, counted)
 
 
 def _listed(

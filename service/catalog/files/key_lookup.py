@@ -21,9 +21,9 @@ from pyiceberg.types import PrimitiveType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from service.catalog.files.columns import UnreadableFile, read_columns
-from service.catalog.files.data_files import DataFile, files_in_partitions
+from service.catalog.files.data_files import DataFile, files_in_partitions, list_files
 from service.catalog.files.manifests import file_bounds
-from service.catalog.files.position_deletes import deleted_positions
+from service.catalog.files.positions import positions as positions_of
 from service.catalog.tables import Table
 from service.catalog.translate import translated
 from service.model.keyed.pool import plain_values
@@ -37,7 +37,9 @@ _FEW_FILES = 4
 _MOST_VALUES = 8_000_000
 # More rows than this are changed by Spark.
 _MOST_HITS = 20_000
-_CACHE_BYTES = 128 << 20
+_CACHE_BYTES, _DELETE_BYTES = 128 << 20, 16 << 20
+# The version of the format whose delete files have positions.
+_FORMAT_WITH_POSITIONS = 2
 # Types by whose least and greatest values files are skipped, and those by which partitions are.
 _BOUNDED = frozenset({"int", "long", "string", "date", "timestamp", "timestamptz"})
 _PARTITIONED = frozenset({"int", "long", "string", "date"})
@@ -56,6 +58,8 @@ class KeyHits:
     """The files with hits."""
     scanned_files: int
     """Files that may have held one of the keys."""
+    deletes_by_place: bool = False
+    """Whether the table can have more delete files with positions."""
     deleted: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """The positions of rows of these files that delete files delete."""
 
@@ -109,6 +113,9 @@ class _KeyCache:
 _cache = _KeyCache()
 _bounds: LRUCache[str, dict[str, Bounds]] = LRUCache(100_000, getsizeof=lambda found: len(found) + 1)
 _bounds_lock = threading.Lock()
+# By the paths of delete files that each belong to one data file.
+_deletes: LRUCache[tuple[str, ...], pa.Array] = LRUCache(_DELETE_BYTES, getsizeof=lambda found: found.nbytes + 500)
+_deletes_lock = threading.Lock()
 
 
 def key_tuples(keys: pa.Table) -> list[Key]:
@@ -133,12 +140,34 @@ def find_keys(table: Table, lookups: Sequence[pa.Table]) -> KeyHits:
             for key, position in search.hits(columns):
                 hits.setdefault(key, {}).setdefault(path, []).append(position)
                 found[path] = files[path]
-    deleted = deleted_positions(table, found.values())
+    deleted = _deleted_positions(table, found.values())
     if deleted:
         by_key = {columns: _without(hits, deleted) for columns, hits in by_key.items()}
         left = {path for hits in by_key.values() for places in hits.values() for path in places}
         found = {path: file for path, file in found.items() if path in left}
-    return KeyHits(by_key, found, len(scanned), deleted)
+    by_place = table.iceberg.metadata.format_version == _FORMAT_WITH_POSITIONS
+    return KeyHits(by_key, found, len(scanned), by_place, deleted)
+
+
+def _deleted_positions(table: Table, files: Iterable[DataFile]) -> dict[str, frozenset[int]]:
+    """The positions of the deleted rows of some files of the current state; files without any are left out."""
+    state = list_files(table)
+    if not state.deletes:
+        return {}
+    if not state.counted or table.iceberg.metadata.format_version != _FORMAT_WITH_POSITIONS:
+        raise UnreadableFile("the table has delete files that only Spark reads")
+    return {f.path: frozenset(_positions(table, f)) for f in files if f.deletes}
+
+
+def _positions(table: Table, file: DataFile) -> list[int]:
+    with _deletes_lock:
+        known = _deletes.get(file.deletes)
+    if known is None:
+        known = positions_of(table, file.path, file.deletes)
+        with _deletes_lock, suppress(ValueError):  # larger than the whole cache
+            _deletes[file.deletes] = known
+    found: list[int] = known.to_pylist()
+    return found
 
 
 def _without(
@@ -154,12 +183,14 @@ def _without(
     return live
 
 
-def read_files(table: Table, paths: Iterable[str], columns: pa.Schema) -> dict[str, pa.Table]:
-    """Columns of all rows of some files, in the order of the files."""
+def read_files(
+    table: Table, paths: Iterable[str], columns: pa.Schema, positions: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, pa.Table]:
+    """Columns of all rows of some files, or of those at the positions of each file, in increasing order."""
     io, schema = table.iceberg.io, table.iceberg.schema()
-    some = list(paths)
+    some, at = list(paths), positions or {}
     each = ExecutorFactory.get_or_create().map if len(some) > 1 else map
-    return dict(zip(some, each(lambda path: read_columns(io, path, columns, schema), some), strict=True))
+    return dict(zip(some, each(lambda path: read_columns(io, path, columns, schema, at.get(path)), some), strict=True))
 
 
 class _Search:

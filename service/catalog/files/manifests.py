@@ -5,8 +5,7 @@ A check for small files needs no statistics, and nearly all manifests of a table
 """
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -22,10 +21,9 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 # Iceberg's field ids, and the positions we read them into. Manifests of format 1 list data files and have no `content`.
 _ENTRY = {0: 0, 2: 1, 3: 2}  # status, data_file, sequence_number
 _DATA_FILE = {134: 0, 100: 1, 104: 2, 103: 3, 102: 4}  # content, file_path, file_size_in_bytes, record_count, partition
-_DELETE_FILE = {134: 0, 103: 1, 125: 2, 128: 3, 143: 4}  # content, record_count, bounds, referenced_data_file
 _BOUNDED_FILE = {134: 0, 100: 1, 125: 2, 128: 3}  # content, file_path, lower_bounds, upper_bounds
-# content, file_path, file_format, bounds, referenced_data_file
-_PLACED_FILE = {134: 0, 100: 1, 101: 2, 125: 3, 128: 4, 143: 5}
+# content, record_count, lower_bounds, upper_bounds, referenced_data_file, file_path
+_DELETE_FILE = {134: 0, 103: 1, 125: 2, 128: 3, 143: 4, 100: 5}
 _FILE_PATH = 2_147_483_546  # the column of a delete file that names the file of a deleted row
 
 
@@ -51,52 +49,25 @@ def file_bounds(manifest: InputFile) -> Iterator[tuple[str, dict[int, tuple[byte
                 yield path, {field: (low, upper.get(field)) for field, low in lower.items()}
 
 
-def live_deletes(manifest: InputFile) -> Iterator[tuple[str, int]]:
-    """For each live delete file that applies to one data file only: that file, and how many of its rows it deletes."""
+def live_deletes(manifest: InputFile) -> Iterator[tuple[str | None, int, str]]:
+    """For each live delete file: the data file that it applies to, how many of its rows it deletes, and its own path.
+    None instead of the data file if it may apply to several, or deletes by value."""
     with _Manifest(manifest, _DELETE_FILE) as entries:
         for entry in entries:
             status, file, _ = entry._data
-            content, rows, lower, upper, referenced = file._data
-            if status == ManifestEntryStatus.DELETED or content != DataFileContent.POSITION_DELETES:
-                continue
-            first, last = (bounds.get(_FILE_PATH) if bounds else None for bounds in (lower, upper))
-            if referenced is not None:
-                yield referenced, rows
-            elif first is not None and first == last:
-                yield first.decode(), rows
+            content, rows, lower, upper, referenced, path = file._data
+            if status != ManifestEntryStatus.DELETED:
+                yield applies_to(content, lower, upper, referenced), rows, path
 
 
-@dataclass(frozen=True)
-class DeleteFile:
-    """A live delete file, and the first and last path of the data files that it names, as far as they are known."""
-
-    path: str
-    has_positions: bool
-    """Whether it is a Parquet file of positions."""
-    first: str
-    last: str | None
-    sequence_number: int | None
-    """None if it is that of the manifest."""
-
-    def may_name(self, path: str) -> bool:
-        return self.first <= path and (self.last is None or path <= self.last)
-
-
-def live_delete_files(manifest: InputFile) -> Iterator[DeleteFile]:
-    """Every live delete file of a manifest."""
-    with _Manifest(manifest, _PLACED_FILE) as entries:
-        for entry in entries:
-            status, file, number = entry._data
-            content, path, form, lower, upper, referenced = file._data
-            if status == ManifestEntryStatus.DELETED or content in (None, DataFileContent.DATA):
-                continue
-            first, last = (bounds.get(_FILE_PATH) if bounds else None for bounds in (lower, upper))
-            has_positions = content == DataFileContent.POSITION_DELETES and str(form).upper() == "PARQUET"
-            if referenced is not None:
-                yield DeleteFile(path, has_positions, referenced, referenced, number)
-            else:
-                ends = (first.decode() if first else "", last.decode() if last else None)
-                yield DeleteFile(path, has_positions, *ends, number)
+def applies_to(
+    content: int, lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None, referenced: str | None
+) -> str | None:
+    """The only data file that a delete file applies to, by its metadata; None if there may be several."""
+    if content != DataFileContent.POSITION_DELETES or referenced is not None:
+        return referenced
+    first, last = (bounds.get(_FILE_PATH) if bounds else None for bounds in (lower, upper))
+    return first.decode() if first is not None and first == last else None
 
 
 class _Manifest(AvroFile[Record]):

@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from service.engine.iceberg.layout import LayoutBasis
 from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag, swap
 from service.engine.iceberg.tables import same_thread
-from service.engine.session.java import ICEBERG, iceberg_class, is_a
+from service.engine.session.java import ICEBERG, each, iceberg_class, is_a
 from service.errors import RowCountMismatch
 from service.model.names import BATCH_PROPERTY
 
@@ -63,7 +63,11 @@ class FileReplacement:
     check_rows: Callable[[Any], object] = lambda snapshot: None
     """Raises if the new snapshot, before it is committed, does not have the expected rows."""
     void_deletes: Any = None
-    """The delete files, as a Java set, that only apply to removed files."""
+    """The delete files, as a Java set, that only apply to removed files, or are replaced by `new_deletes`."""
+    new_deletes: Iterable[Any] = ()
+    """Delete files to add."""
+    deletes_from: Any = None
+    """The locations of the data files that these apply to, as a Java list."""
     sequence_number: int | None = None
     """The new files' age, so that deletes committed since `based_on` also apply to their rows."""
     keeps_rows: bool = False
@@ -128,6 +132,8 @@ def _evolved(iceberg: Any, evolution: Evolution) -> Any:
 def _update(table: Any, what: FileReplacement) -> Any:
     if what.old is EVERY_FILE:
         return table.newDelete().deleteFromRowFilter(iceberg_class("expressions.Expressions").alwaysTrue())
+    if what.new_deletes and not what.keeps_rows:
+        return _row_delta(table, what)
     if what.old is None:
         return append_files(table, what.new, what.batch)
     update = table.newRewrite() if what.keeps_rows else table.newOverwrite().validateNoConflictingDeletes()
@@ -144,4 +150,23 @@ def _update(table: Any, what: FileReplacement) -> Any:
     update.deleteFiles(what.old, void)
     for file in what.new:
         update.addFile(file)
+    return update
+
+
+def _row_delta(table: Any, what: FileReplacement) -> Any:
+    """Iceberg's update that also adds delete files."""
+    update = table.newRowDelta().validateNoConflictingDeleteFiles().validateDeletedFiles()
+    update = update.validateDataFilesExist(what.deletes_from)
+    if not what.in_parallel:
+        update = update.scanManifestsWith(same_thread())
+    if what.based_on is not None:
+        update = update.validateFromSnapshot(what.based_on)
+    for file in what.new:
+        update.addRows(file)
+    for file in what.new_deletes:
+        update.addDeletes(file)
+    for file in each(what.old):
+        update.removeRows(file)
+    for file in each(what.void_deletes):
+        update.removeDeletes(file)
     return update

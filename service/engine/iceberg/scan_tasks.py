@@ -1,8 +1,10 @@
 """The tasks that read some files of a snapshot. They stay in the JVM, because there may be many."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+import pyarrow as pa
 
 from service.engine.session.java import (
     ICEBERG,
@@ -23,6 +25,13 @@ class SnapshotFiles:
 
     snapshot_id: int
     paths: frozenset[str]
+    places: Mapping[str, pa.Array] = field(default_factory=dict)
+    """More rows of the snapshot, by their places in other files."""
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """All files that some of the rows are in."""
+        return self.paths | self.places.keys()
 
 
 NO_FILES = SnapshotFiles(0, frozenset())

@@ -6,14 +6,19 @@ leaves the commit to its caller.
 
 import uuid as uuids
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from service.engine.iceberg.scan_tasks import SnapshotFiles, tasks
 from service.engine.session.java import each, iceberg_class
-from service.engine.session.spark_types import DataFrame
+from service.engine.session.rows import frame
+from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql.ranges import ranged
+from service.engine.sql.sql import identifier, named
+from service.model.names import PLACE_COLUMNS
 from service.model.schema.ranges import RANGES_PROPERTY
 
 _CATALOG = "default_rewrite_catalog"
@@ -54,9 +59,30 @@ def readable(iceberg: Any, scan_tasks: Any) -> Iterator[str]:
             task_sets.removeTasks(iceberg, name)
 
 
-def readable_files(iceberg: Any, files: SnapshotFiles) -> AbstractContextManager[str]:
-    """A name in SQL, for the block, for the rows of some files of a snapshot."""
-    return readable(iceberg, tasks(iceberg, files.snapshot_id, files.paths))
+@contextmanager
+def readable_files(session: SparkSession, iceberg: Any, files: SnapshotFiles) -> Iterator[str]:
+    """A name in SQL, for the block, for the rows of some files of a snapshot, and for rows at some places."""
+    with ExitStack() as stack:
+        parts = []
+        if files.paths or not files.places:
+            parts.append(stack.enter_context(readable(iceberg, tasks(iceberg, files.snapshot_id, files.paths))))
+        if not files.places:
+            yield parts[0]
+            return
+        source = stack.enter_context(readable(iceberg, tasks(iceberg, files.snapshot_id, files.places)))
+        wanted = stack.enter_context(named(frame(session, _place_rows(files.places))))
+        names = ", ".join(identifier(str(column.name())) for column in each(iceberg.schema().columns()))
+        (file, pos), columns = PLACE_COLUMNS, f"{names}, _file, _pos"
+        at = f"_firn_t.{file} = _firn_w.file AND _firn_t.{pos} = _firn_w.pos"
+        placed = f"(SELECT {columns}, _file AS {file}, _pos AS {pos} FROM {source}) AS _firn_t"
+        some = f"SELECT /*+ BROADCAST(_firn_w) */ {columns} FROM {placed} LEFT SEMI JOIN {wanted} AS _firn_w ON {at}"
+        whole = [f"SELECT {columns} FROM {part}" for part in parts]
+        yield stack.enter_context(named(session.sql(" UNION ALL ".join([*whole, some]))))
+
+
+def _place_rows(places: Mapping[str, pa.Array]) -> pa.Table:
+    paths = [pa.repeat(pa.scalar(path), len(some)) for path, some in places.items()]
+    return pa.table({"file": pa.concat_arrays(paths), "pos": pa.concat_arrays(list(places.values()))})
 
 
 def write_files(iceberg: Any, rows: DataFrame, options: Mapping[str, str]) -> Any:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from service.engine.iceberg import scan_tasks
-from service.engine.iceberg.replace import EditedRows, FileReplacement, append_files, replace_files
+from service.engine.iceberg.replace import append_files
+from service.engine.iceberg.row_replacement import RowReplacement, commit_rows
 from service.engine.iceberg.staging import StagedFiles, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, no_gate, swap
 from service.engine.iceberg.tables import current
@@ -28,18 +28,18 @@ _SMALL_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
-class RowReplacement:
-    """Rows of a snapshot that go, and rows that come. `rows` are the latter, and the other rows of `files`."""
+class SharedReplacement:
+    """Rows of a snapshot that go, and rows that come. `rows` are the latter, and the other rows of `removed` files."""
 
     snapshot_id: int | None
-    files: Mapping[str, int]
-    """The files that lose rows, with the number of rows that each has."""
+    removed: Mapping[str, int]
+    """The files that are removed, with the number of rows that the metadata counts in each."""
+    deleted: Mapping[str, Sequence[int]]
+    """The positions of rows that go in files that stay."""
     rows: pa.Table
-    deleted: int
-    inserted: int
+    expected: int
+    """How many rows there must be, by the metadata and what the edits counted."""
     summary: Mapping[str, str] = field(default_factory=dict)
-    dead: int = 0
-    """How many rows of the files delete files delete, which the files still count."""
 
 
 def append(
@@ -67,37 +67,22 @@ def append(
 def replace_rows(
     session: SparkSession,
     table: str,
-    what: RowReplacement,
+    what: SharedReplacement,
     batch: str,
     *,
     uuid: str,
     schema_id: int,
     gate: Gate = no_gate,
 ) -> int:
-    """Replace rows in one commit, and return its snapshot's id.
-
-    Raises TableChanged if the table was replaced, if its schema or the ranges that split it changed, or if another
-    writer changed the files; and RowCountMismatch if the numbers of rows do not add up. Then nothing was changed.
-    """
+    """Replace rows in one commit, and return its snapshot's id. Raises what `commit_rows` raises."""
     target = CommitTarget(session, table, uuid, schema_id)
     iceberg = target.load()
-    old = None
-    if what.files:
-        assert what.snapshot_id is not None
-        old = scan_tasks.files_of(scan_tasks.tasks(iceberg, what.snapshot_id, what.files))
-    staged = stage_rows(iceberg, small_frame(session, what.rows)) if what.rows.num_rows else None
-    listed = sum(what.files.values())
-    written = staged.records if staged else 0
-    replacement = FileReplacement(
-        batch,
-        what.snapshot_id,
-        old,
-        staged.files if staged else (),
-        EditedRows(listed - what.dead, listed, what.deleted, what.inserted, written).verify,
-        summary=what.summary,
-    )
-    target = CommitTarget(session, table, uuid, schema_id, staged.ranges if staged else None)
-    return replace_files(target, iceberg, replacement, gate, staged.discard if staged else lambda: None)
+    staged = StagedFiles(iceberg.io(), ())
+    if what.rows.num_rows:
+        staged = stage_rows(iceberg, small_frame(session, what.rows))
+    places = {path: pa.array(positions, pa.int64()) for path, positions in what.deleted.items()}
+    change = RowReplacement(batch, what.snapshot_id, staged, what.expected, places, what.removed, what.summary)
+    return commit_rows(target, change, gate, iceberg=iceberg)
 
 
 def stage(session: SparkSession, table: str, df: DataFrame, options: Mapping[str, str] | None = None) -> StagedFiles:

@@ -26,7 +26,8 @@ class Comparison:
     table: str
     before: SnapshotFiles
     after: SnapshotFiles
-    """On both sides, only the files that the other side does not have, or has with other delete files."""
+    """On both sides, only the files that the other side does not have, or has with other delete files, and rows that
+    the other side has deleted from a file."""
     schema_id: int
     schema: TableSchema
     keys: tuple[str, ...]
@@ -58,12 +59,12 @@ def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
     from pyspark import StorageLevel
 
     schema, keys, limit, offset = comparison.schema, comparison.keys, comparison.limit, comparison.offset
-    sides = [(files, sign) for files, sign in ((comparison.before, -1), (comparison.after, 1)) if files.paths]
+    sides = [(files, sign) for files, sign in ((comparison.before, -1), (comparison.after, 1)) if files.touched]
     if not sides:
         return DiffResult()
     iceberg = under(current(session, comparison.table), comparison.schema_id)
     with ExitStack() as stack:
-        sources = [(stack.enter_context(readable_files(iceberg, files)), sign) for files, sign in sides]
+        sources = [(stack.enter_context(readable_files(session, iceberg, files)), sign) for files, sign in sides]
         net = session.sql(diff_sql.net(sources, schema))
         if limit:
             # Both the page and the counts read it.

@@ -1,10 +1,10 @@
-"""Edits in three steps: find the rows and their files; write new versions of the files; replace the files.
+"""The first step of an edit: find the rows that it affects, their files and, for delete files, their places.
 
-`find` takes the first step, and `publish` the others, inside the block of `find`. In between, the caller decides
-whether the edit may be made.
+`edits/publish.py` has the other steps, inside the block of `find`. In between, the caller decides whether the edit may
+be made.
 """
 
-import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,12 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.engine.iceberg import scan_tasks
-from service.engine.iceberg.replace import EditedRows, FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import SnapshotFiles
-from service.engine.iceberg.staging import StagedFiles, readable, readable_files, stage_rows
-from service.engine.iceberg.swap import CommitTarget, Gate, Tag
+from service.engine.iceberg.staging import readable_files
 from service.engine.iceberg.tables import current
+from service.engine.jobs.edits.places import FoundPlaces
+from service.engine.jobs.edits.row_level import TouchedFile, files_to_rewrite
 from service.engine.session.rows import collect, frame, json_rows
 from service.engine.session.scans import read, scans
 from service.engine.session.spark_types import DataFrame, SparkSession
@@ -37,7 +36,7 @@ from service.errors import CommitConflict
 from service.model.edits import RECORD_NUMBER, ByFilter, ByKey, Duplicates, Edit
 from service.model.expressions import Expression
 from service.model.filters.predicates import EVERY_ROW
-from service.model.names import EDIT_PROPERTY, KEYS_PROPERTY
+from service.settings import RowLevel
 
 # Above this, rows are grouped by partition before they are written, so that many files become few.
 SHUFFLED_BYTES = 128 << 20
@@ -62,6 +61,9 @@ class EditBase:
     """The files to search, if Spark could not choose them."""
     numbers: Mapping[str, int] = field(default_factory=dict)
     """The sequence number of each data file."""
+    deleted: Mapping[str, int] | None = None
+    """How many rows are deleted, of files with such rows; None if only reading the files shows that."""
+    row_level: RowLevel = "copy_on_write"
 
     @property
     def is_empty(self) -> bool:
@@ -77,13 +79,27 @@ class EditBase:
         """How many rows some files have, by the metadata."""
         return sum(self.rows.get(path, 0) for path in paths)
 
+    def live(self, path: str) -> int | None:
+        """How many rows of a file are not deleted, if the metadata says so."""
+        if not self.has_deletes:
+            return self.rows.get(path)
+        return None if self.deleted is None else self.rows.get(path, 0) - self.deleted.get(path, 0)
+
     def bytes_of(self, paths: Iterable[str]) -> int:
         """How large some files are, by the metadata."""
         return sum(self.bytes.get(path, 0) for path in paths)
 
     def whole(self, hits: Mapping[str, int]) -> set[str]:
         """The files of which all rows are deleted, so that they need not be read."""
-        return {path for path, count in hits.items() if not self.has_deletes and count == self.rows.get(path)}
+        return {path for path, count in hits.items() if count == self.live(path)}
+
+    def rewritten(self, hits: Mapping[str, int]) -> frozenset[str]:
+        """The files to write again, of those that lose or change some rows; the others get delete files."""
+        touched = {
+            path: TouchedFile(self.bytes.get(path, 0), self.live(path) or self.rows.get(path, 0), count)
+            for path, count in hits.items()
+        }
+        return files_to_rewrite(self.row_level, touched)
 
 
 @dataclass(frozen=True)
@@ -99,6 +115,8 @@ class FoundRows:
     changed_records: pa.Table | None = None
     scanned_files: int = 0
     digest: str = ""
+    places: FoundPlaces = field(default_factory=FoundPlaces)
+    """Of the same rows, if the edit may delete them by their places."""
     outside: int | None = None
     """The position of the first record that would become a row outside the rows that the edit is limited to."""
 
@@ -135,7 +153,7 @@ def preview(session: SparkSession, base: EditBase, edit: Edit, limit: int) -> tu
     with find(session, base, edit, digest=True, values=True) as found:
         new = found.rows.new
         if new is not None and edit.derived:
-            with naming_new_rows(session, new, edit.derived), sql.viewed({sql.NEW: _filled(session, edit, new)}):
+            with naming_new_rows(session, new, edit.derived), sql.viewed({sql.NEW: filled(session, edit, new)}):
                 sql.new_computed(edit).on(session).collect()
         return found.rows, _samples(found, limit)
 
@@ -148,13 +166,13 @@ def find(
 
     `digest` adds a digest of the rows, and `values` also computes every new value.
     """
-    want = sql.FindOptions(digest, values)
+    want = sql.FindOptions(digest, values, places=base.row_level != "copy_on_write")
     source = at_snapshot(base.name, base.snapshot_id if base.id_shows_current_columns else None)
     with ExitStack() as stack:
         if base.snapshot_id is not None and base.only:
             files = SnapshotFiles(base.snapshot_id, base.only)
-            source = stack.enter_context(readable_files(current(session, base.name), files))
-        with _naming_failures(session, edit, source):
+            source = stack.enter_context(readable_files(session, current(session, base.name), files))
+        with failures_named(session, edit, source):
             rows = _with_new_outside(session, edit, _found(session, base, edit, source, want, stack))
         if not base.id_shows_current_columns and base.snapshot_id is not None:
             # What was read is the table's newest state, so it must be the state that the edit is based on.
@@ -184,52 +202,18 @@ def _found(
         places = sql.repeats(which, schema, source, outputs).on(session).persist(StorageLevel.DISK_ONLY)
         stack.callback(places.unpersist)
         stack.enter_context(sql.viewed({sql.PLACES: places}))
-        return _by_file(base, sql.places_by_file(want.digest).on(session), places, None)
-    if which.predicate == EVERY_ROW and not base.has_deletes and not want.digest and which.assignments is None:
-        return FoundRows(base.rows, sum(base.rows.values()), new=edit.added)
+        return _by_file(base, sql.places_by_file(want).on(session), places, None)
+    if which.predicate == EVERY_ROW and not want.digest and which.assignments is None:
+        live = {path: base.live(path) for path in base.rows}
+        if None not in live.values():
+            files = {path: count or 0 for path, count in live.items()}
+            return FoundRows(files, sum(files.values()), new=edit.added)
     counted = sql.hits_by_file(edit, which, source, want).on(session)
     return _by_file(base, counted, counted, edit.added)
 
 
-def publish(found: FoundEdit, batch: str, counts: Mapping[str, int], gate: Gate, tag: Tag | None = None) -> int:
-    """Make an edit in one commit, with the counts in its summary, and return its snapshot's id.
-
-    Raises RowCountMismatch if the numbers of rows do not add up, TableChanged if another writer committed first, and
-    what the gate raises; then nothing was changed.
-    """
-    session, base, edit, rows = found.session, found.base, found.edit, found.rows
-    target = CommitTarget(session, base.name, base.uuid, base.schema_id)
-    iceberg = target.load()
-    updates = isinstance(edit.which, ByKey) or (isinstance(edit.which, ByFilter) and edit.which.assignments is not None)
-    whole = set() if updates else base.whole(rows.files)
-    old = reading = None
-    if rows.files and base.snapshot_id is not None:
-        tasks = reading = scan_tasks.tasks(iceberg, base.snapshot_id, rows.files)
-        if whole:
-            reading = scan_tasks.tasks(iceberg, base.snapshot_id, rows.files.keys() - whole)
-        old = scan_tasks.files_of(tasks)
-    with _naming_failures(session, edit, found.source):
-        staged, live = _staged(found, iceberg, reading)
-    listed = base.rows_in(rows.files)
-    held = listed if live is None else live + base.rows_in(whole)
-    inserted = 0 if rows.new is None else rows.new.num_rows
-    summary = {EDIT_PROPERTY: json.dumps(counts)}
-    if isinstance(edit.which, ByKey):
-        summary[KEYS_PROPERTY] = json.dumps(edit.which.how.keys)
-    what = FileReplacement(
-        batch,
-        base.snapshot_id,
-        old,
-        staged.files,
-        EditedRows(held, listed, 0 if updates else rows.hits, inserted, staged.records).verify,
-        summary=summary,
-        tag=tag,
-    )
-    return replace_files(target, iceberg, what, gate, staged.discard)
-
-
 @contextmanager
-def _naming_failures(session: SparkSession, edit: Edit, source: str) -> Iterator[None]:
+def failures_named(session: SparkSession, edit: Edit, source: str) -> Iterator[None]:
     """If an expression fails in the block, its error names the column, or the place in the filter, and a row."""
     which, shown = edit.which, identifying(edit.schema)
 
@@ -260,11 +244,14 @@ def _naming_failures(session: SparkSession, edit: Edit, source: str) -> Iterator
 
 def _by_file(base: EditBase, counted: DataFrame, reading: DataFrame, added: pa.Table | None) -> FoundRows:
     table = collect(counted)
-    files = dict(zip(table["file"].to_pylist(), table["hits"].to_pylist(), strict=True))
+    files = Counter[str]()
+    for path, count in zip(table["file"].to_pylist(), table["hits"].to_pylist(), strict=True):
+        files[path] += count
     hits, digest = sum(files.values()), ""
     if "digest" in table.column_names:
         digest = f"{hits}:{sum(int(d) for d in table['digest'].to_pylist())}"
-    return FoundRows(files, hits, new=added, scanned_files=_scanned(base, reading), digest=digest)
+    places = FoundPlaces(table if "bits" in table.column_names else None)
+    return FoundRows(files, hits, new=added, scanned_files=_scanned(base, reading), digest=digest, places=places)
 
 
 def _scanned(base: EditBase, reading: DataFrame) -> int:
@@ -295,6 +282,7 @@ def _matched(
         changed_records=_some(records.filter(pc.is_in(places, value_set=changed["place"].combine_chunks()))),
         scanned_files=_scanned(base, joined),
         digest=digest,
+        places=FoundPlaces(rows=changed.select(["file", "pos"])) if want.places else FoundPlaces(),
         outside=outside,
     )
 
@@ -306,7 +294,7 @@ def _with_new_outside(session: SparkSession, edit: Edit, found: FoundRows) -> Fo
         return found
     if RECORD_NUMBER not in new.column_names:
         new = new.append_column(RECORD_NUMBER, pa.array(range(new.num_rows), pa.int32()))
-    with sql.viewed({sql.NEW: _filled(session, edit, new)}):
+    with sql.viewed({sql.NEW: filled(session, edit, new)}):
         place = sql.first_outside(edit.within).on(session).collect()[0][0]
     places = [int(p) for p in (found.outside, place) if p is not None]
     return replace(found, outside=min(places, default=None))
@@ -333,40 +321,13 @@ def _samples(found: FoundEdit, limit: int) -> list[RowSample]:
         kept = samples[: max(limit // 2, limit - new.num_rows)]
         added = new.select(list(names)).slice(0, limit - len(kept))
         if edit.derived:
-            added = collect(_filled(session, edit, added))
+            added = collect(filled(session, edit, added))
         samples = [*kept, *(RowSample(None, row) for row in json_rows(added))]
     return samples
 
 
-def _filled(session: SparkSession, edit: Edit, rows: pa.Table) -> DataFrame:
+def filled(session: SparkSession, edit: Edit, rows: pa.Table) -> DataFrame:
     return fill(frame(session, rows), edit.derived)
-
-
-def _staged(found: FoundEdit, iceberg: Any, reading: Any) -> tuple[StagedFiles, int | None]:
-    """Write the new versions of files. Also returns how many rows they had, if delete files hide that."""
-    session, base, edit, new = found.session, found.base, found.edit, found.rows.new
-    views: dict[str, DataFrame] = {}
-    if new is not None:
-        views[sql.NEW] = _filled(session, edit, new)
-    if found.rows.changed_records is not None:
-        views[sql.RECORDS] = frame(session, found.rows.changed_records)
-    live: int | None = None
-    with ExitStack() as stack:
-        stack.enter_context(sql.viewed(views))
-        rows: sql.SqlStatement | None = None
-        size = 0
-        if reading is not None and reading.size():
-            source = stack.enter_context(readable(iceberg, reading))
-            rows = sql.rewritten(edit, source)
-            if base.has_deletes:
-                live = count_rows(session, source)
-            size = base.bytes_of(found.rows.files)
-        if new is not None:
-            rows = sql.with_new(rows, edit.schema)
-        if rows is None:
-            return StagedFiles(iceberg.io(), ()), live
-        options = {"distribution-mode": "hash"} if size > SHUFFLED_BYTES else {}
-        return stage_rows(iceberg, rows.on(session), options), live
 
 
 def count_rows(session: SparkSession, source: str) -> int:

@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any
 
 from service.engine.iceberg import scan_tasks
+from service.engine.iceberg.position_deletes import Places
 from service.engine.iceberg.replace import FileReplacement, replace_files
+from service.engine.iceberg.row_replacement import RowReplacement, commit_rows
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.iceberg.staging import StagedFiles, readable, readable_files, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
@@ -44,10 +46,28 @@ class RestoreDifference:
     rows_before: int
     rows_after: int
     """The backup's rows."""
+    back_places: Places = field(default_factory=dict)
+    """Rows of the backup that the table has deleted from files that both have."""
+    gone_places: Places = field(default_factory=dict)
+    """Rows of such files that the backup had deleted."""
+    gone_rows: Mapping[str, int] | None = None
+    """The rows of the files `gone`, by the metadata, if it says how many of them are deleted; else both places are
+    unknown, and files with other delete files are among those that differ."""
+    gone_live: int = 0
+    """How many of these rows are not deleted."""
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.back or self.gone or self.back_places or self.gone_places)
+
+    @property
+    def rows_back(self) -> SnapshotFiles:
+        """The rows that only the backup has."""
+        return SnapshotFiles(self.backup_id, self.back, self.back_places)
 
     def without_files(self) -> "RestoreDifference":
-        """The same, but without any differing files."""
-        return replace(self, back=frozenset(), gone=frozenset())
+        """The same, but without any differences."""
+        return replace(self, back=frozenset(), gone=frozenset(), back_places={}, gone_places={})
 
 
 @dataclass(frozen=True)
@@ -100,6 +120,8 @@ def restore(session: SparkSession, job: RestoreJob) -> int:
     head = iceberg.currentSnapshot()
     _check_parent(difference, None if head is None else head.snapshotId())
     staged = _written(session, iceberg, job)
+    if difference.gone_rows is not None:
+        return commit_rows(target, _replacement(job, difference.gone_rows, staged), job.gate)
     old = void = None
     if difference.current_id is not None:
         old = scan_tasks.files_of(scan_tasks.tasks(iceberg, difference.current_id, difference.gone))
@@ -116,6 +138,15 @@ def restore(session: SparkSession, job: RestoreJob) -> int:
         tag=job.tag,
     )
     return replace_files(target, iceberg, what, job.gate, staged.discard)
+
+
+def _replacement(job: RestoreJob, removed: Mapping[str, int], staged: StagedFiles) -> RowReplacement:
+    found = job.difference
+    gone = found.gone_live + sum(len(positions) for positions in found.gone_places.values())
+    expected = found.rows_after - (found.rows_before - gone)
+    return RowReplacement(
+        job.batch, found.current_id, staged, expected, found.gone_places, removed, job.summary, job.tag
+    )
 
 
 def _check_parent(difference: RestoreDifference, snapshot_id: int | None) -> None:
@@ -137,7 +168,7 @@ def _check_rows(session: SparkSession, iceberg: Any, difference: RestoreDifferen
 
 def _written(session: SparkSession, iceberg: Any, job: RestoreJob) -> StagedFiles:
     """Write the rows that only the backup has, with the table's current columns and partitioning."""
-    if not job.difference.back:
+    if not job.difference.rows_back.touched:
         return StagedFiles(iceberg.io(), ())
     with _rows_back(session, iceberg, job.schema_id, job.difference, job.late) as rows:
         return stage_rows(iceberg, rows, _OPTIONS)
@@ -160,8 +191,7 @@ def _rows_back(
     late: tuple[DerivedColumn, ...],
 ) -> Iterator[DataFrame]:
     """The rows that only the backup has, with the table's current columns."""
-    files = SnapshotFiles(difference.backup_id, difference.back)
-    with readable_files(under(iceberg, schema_id), files) as source:
+    with readable_files(session, under(iceberg, schema_id), difference.rows_back) as source:
         names = [str(column.name()) for column in each(iceberg.schema().columns())]
         kept = [
             identifier(name) for name in names if name in INGEST_COLUMNS or not name.startswith(RESERVED_COLUMN_PREFIX)

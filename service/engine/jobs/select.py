@@ -112,7 +112,7 @@ def _page_of_files(
         return Selected([], in_total_order=True)
     iceberg = under(current(session, source.spark_name), files.schema_id)
     chosen = SnapshotFiles(source.snapshot_id or 0, frozenset(window.paths))
-    with readable_files(iceberg, chosen) as staged:
+    with readable_files(session, iceberg, chosen) as staged:
         parameters = Parameters()
         text = statement(replace(query, offset=window.skipped), parameters, {place: with_places(staged)})
         found = selected(sql.run(session, text, parameters.values), names_of(query), query.limit, measured=False)

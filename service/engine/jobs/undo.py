@@ -3,20 +3,20 @@
 As with edits, `find_undo` comes first, and the undo is published inside its block.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from service.engine.iceberg import scan_tasks
-from service.engine.iceberg.replace import EditedRows, FileReplacement, replace_files
+from service.engine.iceberg.row_replacement import RowReplacement, commit_rows
 from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
 from service.engine.iceberg.staging import StagedFiles, readable_files, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
 from service.engine.iceberg.tables import current
 from service.engine.jobs.edit import SHUFFLED_BYTES, EditBase, RowSample, count_rows
+from service.engine.jobs.edits.places import FoundPlaces
 from service.engine.session.rows import collect, frame, json_rows
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import diff_sql
@@ -102,7 +102,7 @@ def read_files(
 ) -> pa.Table:
     """Every row of some files, in order, with columns of one of the table's schemas."""
     listed = ", ".join(identifier(name) for name in columns)
-    with readable_files(under(current(session, table), schema_id), files) as source:
+    with readable_files(session, under(current(session, table), schema_id), files) as source:
         placed = f"SELECT {listed}, _file AS {_FILE}, _pos AS {_POS} FROM {source}"
         return collect(session.sql(f"SELECT {listed} FROM ({placed}) ORDER BY {_FILE}, {_POS}"))
 
@@ -166,9 +166,16 @@ class FoundUndo:
     @property
     def rows_to_write(self) -> int:
         """How many rows `publish` writes, by the metadata."""
-        found, base = self.figures, self._of.base
-        rewritten = found.files.keys() - base.whole(found.files)
-        return base.rows_in(rewritten) - sum(found.files[path] for path in rewritten) + found.restored
+        rewritten, found = self._rewritten, self.figures
+        rows = self._of.base.rows_in(rewritten) - sum(found.files[path] for path in rewritten)
+        return rows + found.restored
+
+    @property
+    def _rewritten(self) -> frozenset[str]:
+        """The files to write again, of those that keep some rows."""
+        base, files = self._of.base, self.figures.files
+        whole = base.whole(files)
+        return base.rewritten({path: count for path, count in files.items() if path not in whole})
 
     def samples(self, limit: int) -> list[RowSample]:
         found = self.figures
@@ -184,19 +191,21 @@ class FoundUndo:
         ]
 
     def publish(self, batch: str, summary: Mapping[str, str], gate: Gate, tag: Tag | None = None) -> int:
-        """Undo the change in one commit, as `edit.publish` does, and return its snapshot's id."""
+        """Undo the change in one commit, as an edit is published, and return its snapshot's id."""
         found, base = self.figures, self._of.base
-        whole = base.whole(found.files)
-        old = None
-        if found.files:
-            assert base.snapshot_id is not None
-            old = scan_tasks.files_of(scan_tasks.tasks(self._iceberg, base.snapshot_id, found.files))
-        staged, live = self._staged(frozenset(found.files.keys() - whole))
-        listed = base.rows_in(found.files)
-        held = listed if live is None else live + base.rows_in(whole)
-        rows = EditedRows(held, listed, found.removed, found.restored, staged.records)
-        what = FileReplacement(batch, base.snapshot_id, old, staged.files, rows.verify, summary=summary, tag=tag)
-        return replace_files(self._target, self._iceberg, what, gate, staged.discard)
+        whole, rewritten = base.whole(found.files), self._rewritten
+        staged, live = self._staged(rewritten)
+        change = RowReplacement(
+            batch,
+            base.snapshot_id,
+            staged,
+            live - sum(found.files[path] for path in rewritten) + found.restored,
+            self._places_in(found.files.keys() - whole - rewritten),
+            {path: base.rows[path] for path in whole | rewritten},
+            summary,
+            tag,
+        )
+        return commit_rows(self._target, change, gate, iceberg=self._iceberg)
 
     def changed(self, numbered: Iterable[tuple[int, ChangedRows]], rows: str, how: str) -> list[int]:
         """The changes that removed (`< 0`) or added (`> 0`) rows equal to those of a view."""
@@ -271,7 +280,7 @@ class FoundUndo:
             for rows, sign in ((change.came, 1), (change.went, -1)):
                 if isinstance(rows, pa.Table):
                     yield n, self.named(fill(frame(self._session, rows), self._of.late)), sign
-                elif rows is not None and rows.paths:
+                elif rows is not None and rows.touched:
                     yield n, self._rows_of(rows), sign
 
     def _find_places(self) -> dict[str, int]:
@@ -289,12 +298,12 @@ class FoundUndo:
     def _rows_with_their_keys(self) -> pa.Table | None:
         """Some rows that were added since and have the key of a row to restore, and their files."""
         of = self._of
-        if not of.keys or not (of.fresh.paths or of.beside.came is not None):
+        if not of.keys or not (of.fresh.touched or of.beside.came is not None):
             return None
         parts, nowhere = [], f"CAST(NULL AS STRING) AS {_FILE}"
-        if of.fresh.paths:
+        if of.fresh.touched:
             parts.append(f"SELECT {self._columns}, {_FILE}, 1 AS {_W} FROM {self._rows_of(of.fresh, places=True)}")
-        if of.stale.paths:
+        if of.stale.touched:
             parts.append(f"SELECT {self._columns}, {nowhere}, -1 AS {_W} FROM {self._rows_of(of.stale)}")
         for _, view, sign in self._sides([(0, of.beside)]):
             parts.append(f"SELECT {self._columns}, {nowhere}, {sign} AS {_W} FROM {view}")
@@ -312,9 +321,16 @@ class FoundUndo:
         found = collect(self._session.sql(text))
         return found if found.num_rows else None
 
-    def _staged(self, paths: frozenset[str]) -> tuple[StagedFiles, int | None]:
-        """Write the new versions of files. Also returns how many rows they had, if delete files hide that."""
-        base, live = self._of.base, None
+    def _places_in(self, paths: Collection[str]) -> dict[str, pa.Array]:
+        """The positions of the rows to remove, in each of these files."""
+        if not paths:
+            return {}
+        rows = collect(self._session.sql(f"SELECT file, pos FROM {self._places}"))
+        return FoundPlaces(rows=rows).in_files(paths)
+
+    def _staged(self, paths: frozenset[str]) -> tuple[StagedFiles, int]:
+        """Write the new versions of files, and rows to restore. Also returns how many rows the files have now."""
+        base, live = self._of.base, 0
         parts = []
         if paths:
             source = self._source(SnapshotFiles(base.snapshot_id or 0, paths))
@@ -322,8 +338,8 @@ class FoundUndo:
             same_place = "_firn_t._file = _firn_p.file AND _firn_t._pos = _firn_p.pos"
             kept = f"{source} AS _firn_t LEFT ANTI JOIN {self._places} AS _firn_p ON {same_place}"
             parts.append(f"SELECT {columns} FROM {kept}")
-            if base.has_deletes:
-                live = count_rows(self._session, source)
+            counted = [base.live(path) for path in paths]
+            live = count_rows(self._session, source) if None in counted else sum(count or 0 for count in counted)
         if self.figures.restored:
             parts.append(f"SELECT {self._columns} FROM {self._removed}")
         if not parts:
@@ -340,7 +356,7 @@ class FoundUndo:
         return self.named(fill(rows, self._of.late))
 
     def _source(self, files: SnapshotFiles) -> str:
-        return self._stack.enter_context(readable_files(self._read, files))
+        return self._stack.enter_context(readable_files(self._session, self._read, files))
 
     def _persisted(self, text: str) -> str:
         from pyspark import StorageLevel

@@ -147,4 +147,8 @@ def construct_hidden(name: str, *arguments: Any) -> Any:
 
 
 def _classes(names: Iterable[str]) -> Any:
-    return array("java.lang.Class", (reflected(name) for name in names))
+    return array("java.lang.Class", (_class(name) for name in names))
+
+
+def _class(name: str) -> Any:
+    return java_class("java.lang.Long").TYPE if name == "long" else reflected(name)

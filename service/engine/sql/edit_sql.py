@@ -25,6 +25,8 @@ T, S, P, A = "_firn_t", "_firn_s", "_firn_p", "_firn_a"
 _HIT, _MATCH = "_firn_hit", "_firn_match"
 # Up to this many keys are looked up one by one; of more, only the range from the least to the greatest.
 _LISTED = 500
+# The number of positions in one of Spark's bitmaps, 2 to the power of the shift.
+BITMAP_ROWS, _BITMAP_SHIFT = 32_768, 15
 # Types by whose least and greatest values files can be skipped, and which Arrow sorts as Spark does; also decimals.
 _ORDERED = ("string", "integer", "long", "date", "timestamp", "timestamptz")
 
@@ -48,6 +50,8 @@ class FindOptions:
     """A digest of the rows' contents."""
     values: bool = False
     """Whether every new value can be computed. Spark computes only what it returns, so a hash of them is selected."""
+    places: bool = False
+    """The places of the rows, as bitmaps if Spark finds them by a filter."""
 
 
 @contextmanager
@@ -64,16 +68,17 @@ def viewed(views: Mapping[str, DataFrame]) -> Iterator[None]:
 
 
 def hits_by_file(edit: Edit, which: ByFilter, source: str, want: FindOptions) -> SqlStatement:
-    """For each file with rows that the edit affects: how many, and a digest of them."""
+    """For each file with rows that the edit affects: how many, and a digest of them. With places, for each range of
+    rows of each file."""
     parameters = Parameters()
-    outputs = ["_file AS file", "count(*) AS hits"]
+    outputs, groups = _hits(want, f"{T}._file", f"{T}._pos")
     if want.digest:
         outputs.append(f"{summed(row_hash(edit.schema.fields, T))} AS digest")
     if want.values and (values := _computed(edit, which, parameters)):
         outputs.append(f"max({values}) AS computed")
     condition = where(which.predicate, parameters)
     return SqlStatement(
-        f"SELECT {', '.join(outputs)} FROM {source} AS {T} WHERE {condition} GROUP BY _file", parameters
+        f"SELECT {', '.join(outputs)} FROM {source} AS {T} WHERE {condition} GROUP BY {groups}", parameters
     )
 
 
@@ -96,9 +101,21 @@ def repeats(which: Duplicates, schema: TableSchema, source: str, outputs: str) -
     return SqlStatement(f"SELECT {outputs} FROM ({inner}) AS {T} WHERE _firn_n > 1", parameters)
 
 
-def places_by_file(digest: bool) -> SqlStatement:
-    digests = f", {summed('hash')} AS digest" if digest else ""
-    return SqlStatement(f"SELECT file, count(*) AS hits{digests} FROM {PLACES} GROUP BY file")
+def places_by_file(want: FindOptions) -> SqlStatement:
+    outputs, groups = _hits(want, "file", "pos")
+    if want.digest:
+        outputs.append(f"{summed('hash')} AS digest")
+    return SqlStatement(f"SELECT {', '.join(outputs)} FROM {PLACES} GROUP BY {groups}")
+
+
+def _hits(want: FindOptions, file: str, pos: str) -> tuple[list[str], str]:
+    """What to select of rows that were found, and by what to group them."""
+    outputs = [f"{file} AS file", "count(*) AS hits"]
+    if not want.places:
+        return outputs, file
+    bucket = f"shiftright({pos}, {_BITMAP_SHIFT})"
+    bits = f"bitmap_construct_agg({pos} % {BITMAP_ROWS})"
+    return [*outputs, f"{bucket} AS bucket", f"{bits} AS bits"], f"{file}, {bucket}"
 
 
 def places_outputs(schema: TableSchema, digest: bool) -> str:
@@ -107,10 +124,10 @@ def places_outputs(schema: TableSchema, digest: bool) -> str:
 
 
 def matches(edit: Edit, which: ByKey, source: str, want: FindOptions) -> SqlStatement:
-    """Each row with the key of a record: the record's position, the row's file, and whether the row would change."""
+    """Each row with the key of a record: the record's position, the row's place, and whether the row would change."""
     schema, parameters = edit.schema, Parameters()
     changed = _changed(which.how, schema)
-    outputs = [f"{S}.{RECORD_NUMBER} AS place", f"{T}._file AS file", f"{changed} AS changed"]
+    outputs = [f"{S}.{RECORD_NUMBER} AS place", f"{T}._file AS file", f"{T}._pos AS pos", f"{changed} AS changed"]
     if want.digest:
         outputs.append(f"{row_hash(schema.fields, T)} AS hash")
     if want.values and (values := _computed(edit, which, parameters)):
@@ -177,10 +194,10 @@ def _affected(edit: Edit, which: ByFilter | ByKey, source: str, parameters: Para
 # What files become
 
 
-def rewritten(edit: Edit, source: str) -> SqlStatement:
+def rewritten(edit: Edit, source: str, parameters: Parameters) -> SqlStatement:
     """The rows that the files of a source have after the edit."""
-    which, old, parameters = edit.which, _old_values(edit), Parameters()
-    kept = [f"{T}.{identifier(name)}" for name in edit.kept]
+    which, old = edit.which, _old_values(edit)
+    kept = _kept(edit)
     columns = ", ".join([*old.values(), *kept])
     if isinstance(which, Duplicates):
         same_place = f"{P}.file = {T}._file AND {P}.pos = {T}._pos"
@@ -203,11 +220,28 @@ def rewritten(edit: Edit, source: str) -> SqlStatement:
     return SqlStatement(f"SELECT {', '.join([*outputs, *kept])} FROM {rows}", parameters)
 
 
-def with_new(found: SqlStatement | None, schema: TableSchema) -> SqlStatement:
-    """The same rows and the new rows."""
-    columns = ", ".join(identifier(name) for name in schema.names)
-    new = f"SELECT {columns} FROM {NEW}"
-    return SqlStatement(new) if found is None else SqlStatement(f"{found.text} UNION ALL {new}", found.parameters)
+def changed_rows(
+    edit: Edit, which: ByFilter | ByKey, source: str, parameters: Parameters, *, few: bool
+) -> SqlStatement:
+    """Only the rows that the edit changes, as they are after it; `few` are gathered in one task."""
+    columns = zip(edit.schema.names, _after(edit, which, parameters), strict=True)
+    outputs = [*(f"{value} AS {identifier(name)}" for name, value in columns), *_kept(edit)]
+    hint = "/*+ REPARTITION(1) */ " if few else ""
+    return SqlStatement(f"SELECT {hint}{', '.join(outputs)} {_affected(edit, which, source, parameters)}", parameters)
+
+
+def new_rows(schema: TableSchema, parameters: Parameters) -> SqlStatement:
+    """The rows that are added."""
+    return SqlStatement(f"SELECT {', '.join(identifier(name) for name in schema.names)} FROM {NEW}", parameters)
+
+
+def together(parts: Sequence[SqlStatement]) -> SqlStatement:
+    """The rows of several statements with the same parameters."""
+    return SqlStatement(" UNION ALL ".join(part.text for part in parts), parts[0].parameters)
+
+
+def _kept(edit: Edit) -> list[str]:
+    return [f"{T}.{identifier(name)}" for name in edit.kept]
 
 
 def _outside(within: Predicate, parameters: Parameters) -> str:
@@ -282,7 +316,7 @@ def _narrowed(which: ByKey, schema: TableSchema, source: str, parameters: Parame
     """The source's rows that may have one of the keys, so that files without them are not read."""
     keys: list[Predicate] = [p for key in which.how.keys for p in _range(schema, key, which.records[key])]
     condition = where(And((which.within, *keys)) if keys else which.within, parameters)
-    return f"(SELECT *, _file FROM {source} WHERE {condition}) AS {T}"
+    return f"(SELECT *, _file, _pos FROM {source} WHERE {condition}) AS {T}"
 
 
 def _range(schema: TableSchema, key: str, values: pa.ChunkedArray) -> Sequence[Predicate]:

@@ -39,7 +39,7 @@ def count_nulls(session: SparkSession, table: str, files: SnapshotFiles, columns
     """For each of these columns that is null in some rows of the files, the number of such rows."""
     iceberg = current(session, table)
     read = under(iceberg, int(iceberg.operations().current().currentSchemaId()))
-    with readable_files(read, files) as source:
+    with readable_files(session, read, files) as source:
         return nulls_in(session, source, columns)
 
 

@@ -1,7 +1,7 @@
 """What a batch with edits changes: the rows with its keys are found, and its requests applied to them in order."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,15 +9,18 @@ import pyarrow as pa
 
 from service.catalog.files.key_lookup import KeyHits, find_keys, read_files
 from service.catalog.tables import Table
-from service.engine.jobs.append import RowReplacement
+from service.engine.jobs.append import SharedReplacement
 from service.engine.session.rows import arrow_schema, to_arrow
 from service.errors import FirnError
-from service.model.keyed.apply import AppliedChange, AppliedChanges, KeyedRows, apply_changes
-from service.model.keyed.changes import AddRows, KeyedChange, PutRows, RowPlace
+from service.model.keyed.apply import AppliedChange, AppliedChanges, apply_changes
+from service.model.keyed.changes import AddRows, KeyedChange, PutRows
 from service.model.keyed.records import RequestPart
 from service.model.names import EDIT_PROPERTY, KEYS_PROPERTY
+from service.model.properties import edit_policy
+from service.settings import EditSettings
 from service.writes.entry import PendingWrite
-from service.writes.keyed.cost import share_rewrite
+from service.writes.keyed.contents import FileContents, ReadFiles
+from service.writes.keyed.cost import choose_files
 from service.writes.keyed.edit import PendingEdit
 from service.writes.queue import Pending
 
@@ -27,7 +30,7 @@ class KeyFiles:
     """How the rows of a table are found and read; a test can pass others."""
 
     find: Callable[[Table, Sequence[pa.Table]], KeyHits] = find_keys
-    read: Callable[[Table, Sequence[str], pa.Schema], dict[str, pa.Table]] = read_files
+    read: ReadFiles = read_files
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class SharedPlan:
     entries: list[Pending]
     parts: list[RequestPart]
     applied: AppliedChanges
-    what: RowReplacement
+    what: SharedReplacement
     refused: list[tuple[Pending, FirnError]] = field(default_factory=list)
     alone: list[PendingEdit] = field(default_factory=list)
     """Those that need a commit of their own."""
@@ -48,7 +51,7 @@ class SharedPlan:
         return [i for i, part in enumerate(self.parts) if part.counts.changes_rows]
 
 
-def plan_batch(table: Table, entries: Sequence[Pending], files: KeyFiles) -> SharedPlan:
+def plan_batch(table: Table, entries: Sequence[Pending], files: KeyFiles, settings: EditSettings) -> SharedPlan:
     """Plan a batch on the table as it is now.
 
     Raises UnreadableFile or TooManyRows if the rows of its edits are better found by Spark.
@@ -59,20 +62,18 @@ def plan_batch(table: Table, entries: Sequence[Pending], files: KeyFiles) -> Sha
     hits = files.find(table, _lookups(changes))
     edits = [(e, c) for e, c in zip(entries, changes, strict=True) if isinstance(e, PendingEdit)]
     touched = [hits.files_of(keys) if (keys := change.keys) is not None else frozenset() for _, change in edits]
-    shares = share_rewrite(touched, hits.files)
-    alone += [edit for (edit, _), fits in zip(edits, shares, strict=True) if not fits]
-    read = frozenset(path for paths, fits in zip(touched, shares, strict=True) if fits for path in paths)
+    mode = edit_policy(table.properties, settings).row_level if hits.deletes_by_place else "copy_on_write"
+    choice = choose_files(mode, touched, hits)
+    alone += [edit for (edit, _), shares in zip(edits, choice.shares, strict=True) if not shares]
     together = [(e, c) for e, c in zip(entries, changes, strict=True) if e not in alone]
 
-    contents = files.read(table, sorted(read), arrow_schema(table.schema))
-    applied = apply_changes(
-        arrow_schema(table.schema), _found(table, hits, contents), [change for _, change in together]
-    )
+    contents = FileContents.read(table, hits, choice, files.read)
+    applied = apply_changes(arrow_schema(table.schema), contents.found, [change for _, change in together])
     refused += [(e, r) for (e, _), one in zip(together, applied.changes, strict=True) if (r := one.refusal)]
     kept = [(e, c, one) for (e, c), one in zip(together, applied.changes, strict=True) if one.refusal is None]
     parts = [_part(entry, one, hits) for entry, _, one in kept]
     done = AppliedChanges(tuple(one for *_, one in kept), applied.pool, applied.gone, applied.new)
-    what = _replacement(table, contents, done, hits.deleted, _summary([change for _, change, _ in kept], parts, hits))
+    what = contents.replacement(table, done, _summary([change for _, change, _ in kept], parts, hits))
     return SharedPlan([entry for entry, *_ in kept], parts, done, what, refused, alone)
 
 
@@ -112,45 +113,12 @@ def _lookups(changes: Sequence[KeyedChange]) -> list[pa.Table]:
     return [pa.concat_tables(parts) for parts in by_columns.values()]
 
 
-def _found(table: Table, hits: KeyHits, contents: dict[str, pa.Table]) -> KeyedRows:
-    places, parts = list[RowPlace](), [arrow_schema(table.schema).empty_table()]
-    for path, positions in hits.positions(contents).items():
-        places += [RowPlace(path, position) for position in positions]
-        parts.append(contents[path].take(pa.array(positions, pa.int64())))
-    schema = pa.schema([pa.field(column.name, column.type) for column in parts[0].schema])
-    return KeyedRows(pa.concat_tables([part.cast(schema) for part in parts]), places)
-
-
 def _part(entry: Pending, one: AppliedChange, hits: KeyHits) -> RequestPart:
     touched = [hits.files[path] for path in one.files]
     key = entry.call.key.id if entry.call.key else None
     groups = {file.group for file in touched}
     scanned = hits.scanned_files if entry.is_edit else 0
     return RequestPart(entry.operation, one.counts, len(touched), len(groups), scanned, key)
-
-
-def _replacement(
-    table: Table,
-    contents: dict[str, pa.Table],
-    done: AppliedChanges,
-    deleted: Mapping[str, frozenset[int]],
-    summary: dict[str, str],
-) -> RowReplacement:
-    """The files that lose rows, and the rows that take their place."""
-    gone: dict[str, set[int]] = {}
-    for place in done.gone:
-        gone.setdefault(place.file, set()).add(place.position)
-    kept = [
-        _without(contents[path], positions | deleted.get(path, frozenset())) for path, positions in sorted(gone.items())
-    ]
-    dead = sum(len(deleted.get(path, ())) for path in gone)
-    files = {path: contents[path].num_rows for path in gone}
-    rows = pa.concat_tables([*kept, done.new]).combine_chunks()
-    return RowReplacement(table.current_snapshot_id, files, rows, len(done.gone), done.new.num_rows, summary, dead)
-
-
-def _without(rows: pa.Table, positions: set[int]) -> pa.Table:
-    return rows.filter(pa.array([i not in positions for i in range(rows.num_rows)], pa.bool_()))
 
 
 def _summary(changes: Sequence[KeyedChange], parts: Sequence[RequestPart], hits: KeyHits) -> dict[str, str]:

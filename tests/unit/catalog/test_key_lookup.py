@@ -8,8 +8,11 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyiceberg.types import LongType
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 from service.catalog.files import key_lookup
 from service.catalog.files.columns import UnreadableFile, read_columns
@@ -28,9 +31,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that were opened, with how many columns of each; nothing is known at first."""
     seen: list[str] = []
 
-    def read(io: Any, path: str, columns: pa.Schema, schema: Any) -> pa.Table:
+    def read(io: Any, path: str, *how: Any) -> pa.Table:
         seen.append(path)
-        return read_columns(io, path, columns, schema)
+        return read_columns(io, path, *how)
 
     monkeypatch.setattr(key_lookup, "_cache", key_lookup._KeyCache())
     monkeypatch.setattr(key_lookup, "read_columns", read)
@@ -71,6 +74,16 @@ def test_rows_are_found_with_their_places_and_nulls_find_nothing(catalog: Catalo
     assert hits.files_of(ids(9)) == frozenset()
     assert hits.positions([path]) == {path: [2]}
     assert read_files(table, [path], COLUMNS)[path].take([2]).to_pylist() == [{"id": 2, "country": None}]
+
+
+def test_some_rows_of_a_file_are_read_by_their_positions_in_any_of_its_row_groups(tmp_path: Path) -> None:
+    path = str(tmp_path / "groups.parquet")
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"1"})])
+    pq.write_table(pa.table({"id": range(10)}, schema=schema), path, row_group_size=3)
+    columns, table_schema = pa.schema([("id", pa.int64())]), Schema(NestedField(1, "id", LongType()))
+    for positions in ([0], [2, 3], [9], [1, 4, 5, 8], []):
+        rows = read_columns(PyArrowFileIO(), path, columns, table_schema, positions)
+        assert rows["id"].to_pylist() == positions
 
 
 def test_an_empty_table_holds_no_key(catalog: Catalog) -> None:

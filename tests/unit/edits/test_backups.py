@@ -132,7 +132,12 @@ def test_a_change_names_the_backup_it_made_and_a_first_commit_made_none() -> Non
 
 
 def test_a_tables_options_are_kept_in_its_properties_and_shown_as_they_were_given() -> None:
-    options_given = {"create_backup": True, "backup_retention_hours": 24, "undo_retention_hours": 2}
+    options_given = {
+        "create_backup": True,
+        "backup_retention_hours": 24,
+        "undo_retention_hours": 2,
+        "row_level": "auto",
+    }
     properties = to_iceberg(TableProperties.model_validate({"edits": options_given}), SETTINGS)
     assert describe(properties)["edits"] == options_given
     assert edit_policy(properties, EditSettings()).model_dump() == options_given
@@ -148,6 +153,7 @@ def test_a_tables_options_may_stand_flat_beside_the_other_properties() -> None:
         "create_backup": True,
         "undo_retention_hours": 2,
         "backup_retention_hours": 24,
+        "row_level": None,
     }
     assert read.compaction.mode == "off"
     assert changed_properties(TableProperties.model_validate({"create_backup": None}), SETTINGS) == {

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from service.catalog.tables import Catalog, Table
+from service.edits import ahead
 from service.edits import edits as module
 from service.edits.edits import EditCounts, EditOptions, Edits
 from service.engine.iceberg.swap import TableChanged
@@ -43,6 +44,9 @@ class Applying:
         self.edits.append(edit)
         yield FoundEdit(cast(Any, session), base, edit, FoundRows({}, 0, new=pa.table({})), "t")
 
+    def stage(self, found: FoundEdit, counts: object) -> FoundEdit:
+        return found
+
     def publish(self, found: FoundEdit, batch: str, *how: object) -> None:
         if self.moves:
             self.moves -= 1
@@ -66,7 +70,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     append(make_table(catalog), "ch")
     engine = Applying(catalog)
     monkeypatch.setattr(module, "find", engine.find)
+    monkeypatch.setattr(module, "stage", engine.stage)
     monkeypatch.setattr(module, "publish", engine.publish)
+    monkeypatch.setattr(ahead, "commit_staged", engine.publish)
     return Place(tmp_path / "ledger.db", catalog=catalog, engine=engine)
 
 

@@ -56,6 +56,7 @@ def test_a_field_without_a_value_is_absent_and_the_schema_says_so(model: type[Ba
 ROW_NAMES = {
     ("QueryMetadata", "row_count"): "QUERY's figures have the names that its first requirement gave them",
     ("Description", "row_count"): "DESCRIBE_TABLE's too",
+    ("EditOverrides", "row_level"): "it counts nothing: Iceberg calls these changes row-level",
 }
 RATES = {("Recommendation", "predicted_saving_ms_per_hour"): "not a duration, but one per hour"}
 COUNT_OF_ROWS = re.compile(

@@ -1,0 +1,50 @@
+"""Which rows of a data file its delete files name, read from these in process."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from service.catalog.files.data_files import TableFiles
+from service.catalog.lineage import FileChanges
+from service.catalog.tables import Table
+from service.catalog.translate import translated
+
+
+def positions(table: Table, path: str, delete_files: Iterable[str]) -> pa.Array:
+    """The distinct positions that delete files with positions have for a data file."""
+    found = [_read(table, path, file) for file in delete_files]
+    return pc.unique(pa.concat_arrays(found)) if found else pa.array([], pa.int64())
+
+
+def rows_deleted(table: Table, changes: FileChanges) -> dict[str, pa.Array]:
+    """The places of the rows that a commit deleted in files that it left."""
+    return {
+        path: _without(positions(table, path, by.added), positions(table, path, by.replaced))
+        for path, by in changes.deleted.items()
+    }
+
+
+def rows_between(table: Table, one: TableFiles, other: TableFiles) -> dict[str, pa.Array]:
+    """The places of rows that only the first of two states has, in files that both have. Both must be `counted`."""
+    then = {file.path: file.deletes for file in other.data}
+    found = {}
+    for file in one.data:
+        deletes = then.get(file.path, file.deletes)
+        if deletes != file.deletes:
+            places = _without(positions(table, file.path, deletes), positions(table, file.path, file.deletes))
+            if len(places):
+                found[file.path] = places
+    return found
+
+
+def _without(some: pa.Array, others: pa.Array) -> pa.Array:
+    return some.filter(pc.invert(pc.is_in(some, value_set=others)))
+
+
+def _read(table: Table, path: str, delete_file: str) -> pa.Array:
+    with translated(), table.iceberg.io.new_input(delete_file).open() as stream:
+        rows = pq.read_table(stream, columns=["file_path", "pos"])
+    of_file = rows.filter(pc.equal(rows["file_path"], path))
+    return of_file["pos"].combine_chunks().cast(pa.int64())

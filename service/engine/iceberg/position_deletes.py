@@ -1,0 +1,130 @@
+"""Deletes rows by their places: writes delete files, one for each data file, that no snapshot has yet.
+
+A data file has at most one delete file of ours. A later one also has the positions of the earlier one, and replaces it:
+so readers open one delete file for a data file, however many edits there were, and a delete file that a commit added,
+less the one that it removed, is exactly what the commit deleted.
+"""
+
+import uuid as uuids
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from service.engine.iceberg.scan_tasks import by_location, tasks
+from service.engine.session.java import (
+    ICEBERG,
+    construct_hidden,
+    each,
+    function,
+    iceberg_class,
+    java_class,
+    method,
+    then,
+)
+
+# How many positions are sent to the JVM in one call.
+_AT_ONCE = 500_000
+_INDEX = f"{ICEBERG}.deletes.BitmapPositionDeleteIndex"
+_TEXT = "java.lang.CharSequence"
+_ROW, _WRITER = f"{ICEBERG}.deletes.PositionDelete", f"{ICEBERG}.deletes.PositionDeleteWriter"
+
+Places = Mapping[str, pa.Array]
+"""Rows by their places: for each data file, the positions of rows in it, each once."""
+
+
+@dataclass(frozen=True)
+class WrittenDeletes:
+    """Delete files that belong to no snapshot yet, and those that they replace."""
+
+    io: Any
+    files: tuple[Any, ...] = ()
+    replaced: tuple[Any, ...] = ()
+    rows: int = 0
+    """How many rows they delete that were not deleted before."""
+
+    def discard(self) -> None:
+        """Delete the files; only if it is certain that no snapshot has them."""
+        for file in self.files:
+            self.io.deleteFile(str(file.location()))
+
+
+def write_deletes(iceberg: Any, snapshot_id: int, places: Places) -> WrittenDeletes:
+    """Write delete files for rows of a snapshot; the places are those of rows that it has."""
+    found = by_location(tasks(iceberg, snapshot_id, places.keys()))
+    writers = iceberg_class("data.GenericFileWriterFactory$Builder")(iceberg)
+    parquet = iceberg_class("FileFormat").fromString("parquet")
+    writers = writers.deleteFileFormat(parquet).build()
+    outputs = iceberg_class("io.OutputFileFactory").builderFor(iceberg, 0, 0).format(parquet)
+    outputs = outputs.operationId(str(uuids.uuid4())).suffix("deletes").build()
+    written: list[Any] = []
+    replaced: list[Any] = []
+    rows, io = 0, iceberg.io()
+    try:
+        for path, positions in places.items():
+            task = found.get(path)
+            earlier = own_deletes(task)
+            index = _index(io, earlier, path)
+            before = int(index.cardinality())
+            _add(index, positions)
+            rows += int(index.cardinality()) - before
+            file, spec = task.file(), task.spec()
+            output = outputs.newOutputFile(spec, file.partition())
+            written.append(_written(writers.newPositionDeleteWriter(output, spec, file.partition()), path, index))
+            replaced += earlier
+    except BaseException:
+        WrittenDeletes(io, tuple(written)).discard()
+        raise
+    return WrittenDeletes(io, tuple(written), tuple(replaced), rows)
+
+
+def own_deletes(task: Any) -> list[Any]:
+    """The delete files of a scan task that apply to its data file only."""
+    is_own = iceberg_class("util.ContentFileUtil").isFileScoped
+    return [file for file in each(task.deletes()) if _has_positions(file) and is_own(file)]
+
+
+def deleted_positions(io: Any, deletes: Iterable[Any], path: str) -> list[int]:
+    """The positions that delete files have for a data file, in increasing order."""
+    index = _index(io, list(deletes), path)
+    joiner = java_class("java.util.StringJoiner")(",")
+    add = method("java.util.StringJoiner", "add", _TEXT).bindTo(joiner)
+    text = then(method("java.lang.Long", "toString", "long"), add)
+    index.forEach(function(text, "LongConsumer"))
+    found = str(joiner.toString())
+    return [int(position) for position in found.split(",")] if found else []
+
+
+def _has_positions(file: Any) -> bool:
+    return str(file.content().name()) == "POSITION_DELETES"
+
+
+def _index(io: Any, deletes: list[Any], path: str) -> Any:
+    """The positions that delete files have for a data file."""
+    index = construct_hidden(_INDEX)
+    if deletes:
+        opened = function(method(f"{ICEBERG}.io.FileIO", "newInputFile", f"{ICEBERG}.DeleteFile").bindTo(io))
+        index.merge(iceberg_class("data.BaseDeleteLoader")(opened).loadPositionDeletes(deletes, path))
+    return index
+
+
+def _add(index: Any, positions: pa.Array) -> None:
+    """Add positions to an index: as text, because Py4J makes a call for each item of an array."""
+    delete = function(method(f"{ICEBERG}.deletes.PositionDeleteIndex", "delete", "long").bindTo(index), "LongConsumer")
+    parse = function(method("java.lang.Long", "parseLong", "java.lang.String"), "ToLongFunction")
+    comma = java_class("java.util.regex.Pattern").compile(",")
+    for start in range(0, len(positions), _AT_ONCE):
+        text = ",".join(map(str, positions.slice(start, _AT_ONCE).to_pylist()))
+        comma.splitAsStream(text).mapToLong(parse).forEach(delete)
+
+
+def _written(writer: Any, path: str, index: Any) -> Any:
+    """The delete file of a writer, with all positions of an index."""
+    try:
+        row = iceberg_class("deletes.PositionDelete").create()
+        place = method(_ROW, "set", _TEXT, "long").bindTo(row).bindTo(path)
+        index.forEach(function(then(place, method(_WRITER, "write", _ROW).bindTo(writer)), "LongConsumer"))
+    finally:
+        writer.close()
+    return writer.toDeleteFile()

@@ -1,0 +1,151 @@
+"""The commit of an edit: rows deleted by their places, data files removed whole, and staged files added."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from service.engine.iceberg.position_deletes import Places, WrittenDeletes, own_deletes, write_deletes
+from service.engine.iceberg.replace import FileReplacement, replace_files
+from service.engine.iceberg.scan_tasks import file_of_task, files_of, of_file, tasks
+from service.engine.iceberg.staging import StagedFiles
+from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag
+from service.engine.session.java import ICEBERG, each, iceberg_class, lines, method, string_list
+from service.errors import RowCountMismatch
+
+_CHANGED = "another writer changed the same rows in the meantime"
+
+
+@dataclass(frozen=True)
+class RowReplacement:
+    """What a commit changes. All places and removed files are those of the snapshot `based_on`."""
+
+    batch: str
+    based_on: int | None
+    """None if the table had no snapshot."""
+    added: StagedFiles
+    expected: int
+    """How many rows the added files must have."""
+    deleted: Places = field(default_factory=dict)
+    """Rows that get delete files."""
+    removed: Mapping[str, int] = field(default_factory=dict)
+    """Data files that are removed from the table, with their rows by the metadata."""
+    summary: Mapping[str, str] = field(default_factory=dict)
+    tag: Tag | None = None
+
+    @property
+    def places(self) -> int:
+        """How many rows get delete files."""
+        return sum(len(positions) for positions in self.deleted.values())
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """The data files that lose rows."""
+        return frozenset(self.deleted.keys() | self.removed.keys())
+
+
+def commit_rows(target: CommitTarget, change: RowReplacement, gate: Gate, *, iceberg: Any = None) -> int:
+    """Make a change in one commit, and return its snapshot's id.
+
+    Other commits since `based_on` do not matter if they left these rows, and the removed files, as they were. Whether
+    they added rows that the change concerns is for the caller to know, who holds the table's lock.
+
+    Raises FilesChanged if a touched file was removed since, or the same rows deleted, RowCountMismatch if the numbers
+    of rows do not add up, TableChanged if the table is not the expected one, and what the gate raises; then nothing was
+    changed, and the added files are deleted.
+    """
+    deletes: WrittenDeletes | None = None
+
+    def discard() -> None:
+        change.added.discard()
+        if deletes is not None:
+            deletes.discard()
+
+    try:
+        if change.added.files:
+            target = replace(target, ranges=change.added.ranges)
+        iceberg = target.load() if iceberg is None else iceberg
+        head = iceberg.currentSnapshot()
+        head_id = None if head is None else int(head.snapshotId())
+        _check_untouched(iceberg, change, head_id)
+        old, void = _removed(iceberg, change, head_id)
+        if change.deleted and head_id is not None:
+            deletes = write_deletes(iceberg, head_id, change.deleted)
+            if deletes.rows != change.places and change.based_on != head_id:
+                raise FilesChanged(_CHANGED)
+            void.extend(deletes.replaced)
+        what = FileReplacement(
+            change.batch,
+            head_id,
+            old,
+            change.added.files,
+            _RowCheck(change, deletes, void).verify,
+            void_deletes=iceberg_class("util.DeleteFileSet").of(void),
+            new_deletes=() if deletes is None else deletes.files,
+            deletes_from=string_list(change.deleted.keys()),
+            summary=change.summary,
+            tag=change.tag,
+        )
+    except BaseException:
+        discard()
+        raise
+    return replace_files(target, iceberg, what, gate, discard)
+
+
+def _check_untouched(iceberg: Any, change: RowReplacement, head_id: int | None) -> None:
+    """Raise FilesChanged if a touched file is no longer there, or if rows of it were deleted since by delete files of
+    which `write_deletes` cannot tell whether they concern the same rows."""
+    since = change.based_on
+    if since == head_id or not change.touched:
+        return
+    if since is None or head_id is None or iceberg.snapshot(since) is None:
+        raise FilesChanged(_CHANGED)
+    before, now = tasks(iceberg, since, change.touched), tasks(iceberg, head_id, change.touched)
+    had, has = _deletes(before), _deletes(now)
+    strict = set(change.removed)
+    if change.deleted:
+        strict |= {str(t.file().location()) for t in each(now) if len(own_deletes(t)) != t.deletes().size()}
+    if not has.keys() >= change.touched or any(had.get(path) != has[path] for path in strict):
+        raise FilesChanged(_CHANGED)
+
+
+def _deletes(found: Any) -> dict[str, str]:
+    """Each task's data file, and its delete files as text."""
+    paths = lines(found, file_of_task(), of_file("location"))
+    return dict(zip(paths, lines(found, method(f"{ICEBERG}.FileScanTask", "deletes")), strict=True))
+
+
+def _removed(iceberg: Any, change: RowReplacement, head_id: int | None) -> tuple[Any, list[Any]]:
+    """The files to remove, as a Java set, and the delete files that only apply to them."""
+    if not change.removed or head_id is None:
+        return (None if not change.deleted else iceberg_class("util.DataFileSet").create()), []
+    found = tasks(iceberg, head_id, change.removed.keys())
+    # Most have none, and each call takes a while.
+    deleted = found if "DeleteFile" in "".join(_deletes(found).values()) else ()
+    return files_of(found), [file for task in each(deleted) for file in own_deletes(task)] if deleted else []
+
+
+@dataclass(frozen=True)
+class _RowCheck:
+    """Compares what a snapshot says about its rows with what was found and written."""
+
+    change: RowReplacement
+    deletes: WrittenDeletes | None
+    void: list[Any]
+
+    def verify(self, snapshot: Any) -> None:
+        change, deletes, summary = self.change, self.deletes, snapshot.summary()
+        self._same("rows to add", change.expected, change.added.records)
+        self._same("rows to delete by their places", change.places, 0 if deletes is None else deletes.rows)
+        positions = sum(int(file.recordCount()) for file in (() if deletes is None else deletes.files))
+        void = sum(int(file.recordCount()) for file in self.void)
+        for name, expected in (
+            ("added-records", change.added.records),
+            ("deleted-records", sum(change.removed.values())),
+            ("added-position-deletes", positions),
+            ("removed-position-deletes", void),
+        ):
+            self._same(f"{name} of the commit", expected, int(summary.get(name) or 0))
+
+    def _same(self, what: str, expected: int, found: int) -> None:
+        if expected != found:
+            raise RowCountMismatch(f"the {what}", expected, found)

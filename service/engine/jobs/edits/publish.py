@@ -1,0 +1,124 @@
+"""The last steps of an edit: write the rows that it leaves or adds, then make all its changes in one commit."""
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from service.engine.iceberg import scan_tasks
+from service.engine.iceberg.position_deletes import Places
+from service.engine.iceberg.row_replacement import RowReplacement, commit_rows
+from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
+from service.engine.iceberg.swap import CommitTarget, Gate, Tag
+from service.engine.jobs.edit import SHUFFLED_BYTES, FoundEdit, count_rows, failures_named, filled
+from service.engine.session.rows import frame
+from service.engine.session.spark_types import DataFrame
+from service.engine.sql import edit_sql as sql
+from service.engine.sql.sql import Parameters
+from service.model.edits import ByFilter, ByKey
+from service.model.names import EDIT_PROPERTY, KEYS_PROPERTY
+
+# So many changed rows are written by one task, into one file for each partition.
+_FEW_ROWS = 50_000
+
+
+@dataclass(frozen=True)
+class StagedEdit:
+    """An edit that only has to be committed."""
+
+    target: CommitTarget
+    based_on: int | None
+    added: StagedFiles
+    expected: int
+    deleted: Places
+    removed: Mapping[str, int]
+    summary: Mapping[str, str]
+
+
+def publish(found: FoundEdit, batch: str, counts: Mapping[str, int], gate: Gate, tag: Tag | None = None) -> int:
+    """Make an edit in one commit, with the counts in its summary, and return its snapshot's id.
+
+    Raises RowCountMismatch if the numbers of rows do not add up, TableChanged if another writer committed first, and
+    what the gate raises; then nothing was changed.
+    """
+    return commit_staged(stage(found, counts), batch, gate, tag)
+
+
+def stage(found: FoundEdit, counts: Mapping[str, int]) -> StagedEdit:
+    """Write the rows that an edit leaves or adds, without committing them."""
+    session, base, edit, rows = found.session, found.base, found.edit, found.rows
+    target = CommitTarget(session, base.name, base.uuid, base.schema_id)
+    iceberg = target.load()
+    updates = isinstance(edit.which, ByKey) or (isinstance(edit.which, ByFilter) and edit.which.assignments is not None)
+    whole = base.whole(rows.files)
+    rewritten = base.rewritten({path: n for path, n in rows.files.items() if updates or path not in whole})
+    whole -= rewritten
+    by_place = frozenset(rows.files.keys() - whole - rewritten)
+    with failures_named(session, edit, found.source):
+        staged, live = _staged(found, iceberg, rewritten, by_place | whole if updates else frozenset())
+    summary = {EDIT_PROPERTY: json.dumps(counts)}
+    if isinstance(edit.which, ByKey):
+        summary[KEYS_PROPERTY] = json.dumps(edit.which.how.keys)
+    gone = 0 if updates else sum(rows.files[path] for path in rewritten)
+    changed = sum(rows.files[path] for path in by_place | whole) if updates else 0
+    inserted = 0 if rows.new is None else rows.new.num_rows
+    return StagedEdit(
+        target,
+        base.snapshot_id,
+        staged,
+        live - gone + changed + inserted,
+        rows.places.in_files(by_place),
+        {path: base.rows[path] for path in whole | rewritten},
+        summary,
+    )
+
+
+def commit_staged(staged: StagedEdit, batch: str, gate: Gate, tag: Tag | None = None) -> int:
+    """Commit an edit, as `publish` does. Raises FilesChanged if its files have changed since."""
+    change = RowReplacement(
+        batch,
+        staged.based_on,
+        staged.added,
+        staged.expected,
+        staged.deleted,
+        staged.removed,
+        staged.summary,
+        tag,
+    )
+    return commit_rows(staged.target, change, gate)
+
+
+def _staged(
+    found: FoundEdit, iceberg: Any, rewritten: frozenset[str], changed: frozenset[str]
+) -> tuple[StagedFiles, int]:
+    """Write the rows of files to rewrite, the changed rows of others, and new rows. Also returns how many rows the
+    files to rewrite have now."""
+    session, base, edit, new = found.session, found.base, found.edit, found.rows.new
+    views: dict[str, DataFrame] = {}
+    if new is not None:
+        views[sql.NEW] = filled(session, edit, new)
+    if found.rows.changed_records is not None:
+        views[sql.RECORDS] = frame(session, found.rows.changed_records)
+    parameters, parts, live = Parameters(), list[sql.SqlStatement](), 0
+    with ExitStack() as stack:
+        stack.enter_context(sql.viewed(views))
+
+        def source_of(paths: frozenset[str]) -> str:
+            assert base.snapshot_id is not None
+            return stack.enter_context(readable(iceberg, scan_tasks.tasks(iceberg, base.snapshot_id, paths)))
+
+        if rewritten:
+            source = source_of(rewritten)
+            parts.append(sql.rewritten(edit, source, parameters))
+            counted = [base.live(path) for path in rewritten]
+            live = count_rows(session, source) if None in counted else sum(count or 0 for count in counted)
+        if changed and isinstance(edit.which, ByFilter | ByKey):
+            few = sum(found.rows.files[path] for path in changed) <= _FEW_ROWS
+            parts.append(sql.changed_rows(edit, edit.which, source_of(changed), parameters, few=few))
+        if new is not None:
+            parts.append(sql.new_rows(edit.schema, parameters))
+        if not parts:
+            return StagedFiles(iceberg.io(), ()), live
+        options = {"distribution-mode": "hash"} if base.bytes_of(rewritten) > SHUFFLED_BYTES else {}
+        return stage_rows(iceberg, sql.together(parts).on(session), options), live

@@ -1,0 +1,163 @@
+"""Edits beside other changes: WRITEs go on while an edit is found and written, and no change is lost or made twice."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+
+from service.edits import edits as module
+from service.edits.edits import Edits
+from tests.harness import Firn
+from tests.support.tables import TableById
+
+SCHEMA = {
+    "fields": {"id": {"type": "long", "required": True}, "kind": {"type": "string"}, "n": {"type": "long"}},
+    "primary_key": ["id"],
+}
+MODES = ["copy_on_write", "merge_on_read", "auto"]
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def table(firn: Firn, tenant: str, mode: str) -> TableById:
+    made = TableById(firn, tenant, "t", schema=SCHEMA, properties={"row_level": mode})
+    made.ok("WRITE", records=[{"id": n, "kind": "old", "n": 0} for n in range(6)])
+    return made
+
+
+@contextmanager
+def after_staging(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> Iterator[list[str]]:
+    """Have something happen when an edit is staged and not committed; yields how each edit was committed after it."""
+    real, publish, commits = module.stage, module.publish, list[str]()
+    once = iter([then])
+
+    def stage(*args: Any) -> Any:
+        staged = real(*args)
+        next(once, lambda: None)()
+        return staged
+
+    def again(*args: Any) -> Any:
+        commits.append("again")
+        return publish(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "stage", stage)
+        patch.setattr(module, "publish", again)
+        yield commits
+
+
+def test_a_write_does_not_wait_for_an_edit_that_is_still_being_made(
+    table: TableById, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+
+    def write() -> None:
+        # On a thread of its own, as it would otherwise wait for itself if the table were locked.
+        client = threading.Thread(target=lambda: written.append(table.ok("WRITE", records=[{"id": 10}])))
+        client.start()
+        client.join(60)
+        assert written, "the WRITE waited for the edit"
+
+    with after_staging(monkeypatch, write) as commits:
+        assert table.ok("UPDATE", updates={"n": 1}, filter={"id": 3})["records_updated"] == 1
+    assert commits == []
+    rows = {row["id"]: row["n"] for row in table.rows()}
+    assert rows == {0: 0, 1: 0, 2: 0, 3: 1, 4: 0, 5: 0, 10: None}
+
+
+def test_rows_that_came_in_the_meantime_are_edited_too(table: TableById, monkeypatch: pytest.MonkeyPatch) -> None:
+    with after_staging(monkeypatch, lambda: table.ok("WRITE", records=[{"id": 10, "kind": "old"}])) as commits:
+        assert table.ok("DELETE", filter={"kind": "old"})["records_deleted"] == 7
+    assert commits == ["again"]
+    assert table.rows() == []
+    assert table.on_disk() == table.in_snapshots()
+
+
+def test_a_key_that_was_written_in_the_meantime_is_not_inserted_again(
+    table: TableById, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with after_staging(monkeypatch, lambda: table.ok("WRITE", records=[{"id": 10, "kind": "w"}])) as commits:
+        answer = table.ok("UPSERT", records=[{"id": 10, "kind": "u"}, {"id": 11, "kind": "u"}])
+    assert (answer["records_inserted"], answer["records_updated"], commits) == (1, 1, ["again"])
+    assert [row["kind"] for row in table.rows() if row["id"] >= 10] == ["u", "u"]
+
+
+def test_an_edit_whose_files_were_merged_in_the_meantime_is_made_on_the_merged_file(
+    table: TableById, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.ok("WRITE", records=[{"id": 10, "kind": "new"}])
+    with after_staging(monkeypatch, lambda: table.ok("COMPACT", force=True)) as commits:
+        assert table.ok("UPDATE", updates={"n": 1}, filter={"id": 3})["records_updated"] == 1
+    assert commits == ["again"]
+    assert {row["id"] for row in table.rows() if row["n"] == 1} == {3}
+    assert len(table.rows()) == 7
+
+
+def test_a_column_added_in_the_meantime_is_in_the_rows_that_are_written(
+    table: TableById, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = {"add_columns": {"note": {"type": "string"}}}
+    with after_staging(monkeypatch, lambda: table.ok("ALTER_TABLE", **add)) as commits:
+        assert table.ok("UPDATE", updates={"n": 1}, filter={"id": 3})["records_updated"] == 1
+    assert commits == ["again"]
+    assert [row["n"] for row in table.rows()] == [0, 0, 0, 1, 0, 0]
+
+
+def of_two_instances(table: TableById, monkeypatch: pytest.MonkeyPatch, *requests: dict[str, Any]) -> list[Any]:
+    """The responses to two edits that are both staged before either is committed, as two instances may do it."""
+    edits = table.firn.app.parts[Edits]
+    both, real = threading.Barrier(2), module.stage
+    first = threading.local()
+
+    class NoLock:
+        @staticmethod
+        def hold(*_: object) -> Any:
+            return nullcontext()
+
+    def stage(*args: Any) -> Any:
+        staged = real(*args)
+        if not getattr(first, "met", False):
+            first.met = True
+            both.wait(60)
+        return staged
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "stage", stage)
+        patch.setitem(vars(edits), "_edits", NoLock())
+        with ThreadPoolExecutor(2) as clients:
+            return list(clients.map(lambda r: table.ok(r.pop("operation"), **r), requests))
+
+
+def test_two_upserts_of_one_new_key_insert_one_row(table: TableById, monkeypatch: pytest.MonkeyPatch) -> None:
+    upsert = {"operation": "UPSERT", "records": [{"id": 20, "kind": "u"}]}
+    answers = of_two_instances(table, monkeypatch, upsert | {}, upsert | {})
+    assert sorted(a["records_inserted"] for a in answers) == [0, 1]
+    assert [row["kind"] for row in table.rows() if row["id"] == 20] == ["u"]
+
+
+def test_two_deletes_of_one_row_delete_it_once(table: TableById, monkeypatch: pytest.MonkeyPatch) -> None:
+    delete = {"operation": "DELETE", "filter": {"id": 2}}
+    answers = of_two_instances(table, monkeypatch, delete | {}, delete | {})
+    assert sorted(a["records_deleted"] for a in answers) == [0, 1]
+    assert [row["id"] for row in table.rows()] == [0, 1, 3, 4, 5]
+
+
+def test_two_updates_of_one_row_both_count(table: TableById, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = {"operation": "UPDATE", "updates": {"n": {"expression": "n + 1"}}, "filter": {"id": 2}}
+    answers = of_two_instances(table, monkeypatch, update | {}, update | {})
+    assert [a["records_updated"] for a in answers] == [1, 1]
+    assert [row["n"] for row in table.rows()] == [0, 0, 2, 0, 0, 0]
+
+
+def test_two_edits_of_different_rows_of_a_file_are_both_made(table: TableById, monkeypatch: pytest.MonkeyPatch) -> None:
+    delete = {"operation": "DELETE", "filter": {"id": 0}}
+    update = {"operation": "UPDATE", "updates": {"n": 7}, "filter": {"id": 5}}
+    of_two_instances(table, monkeypatch, delete, update)
+    assert [(row["id"], row["n"]) for row in table.rows()] == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 7)]
