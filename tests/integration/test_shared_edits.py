@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from service.catalog.files.data_files import list_files
 from service.commits.commit import Commits
 from service.writes.writes import Writes
 from tests.harness import Firn, wait_until
@@ -145,6 +146,42 @@ def test_history_lists_each_request_and_the_commit_as_a_whole(shop: Shop) -> Non
             "records_updated": 0,
         },
     ]
+
+
+def test_values_of_every_shape_are_set_as_an_edit_alone_sets_them(shop: Shop) -> None:
+    shop.ok("WRITE", records=[row(1), row(2)])
+    values = {
+        "tags": ["q", None],
+        "size": {"w": 5, "h": None},
+        "seen": "2024-01-01T00:00:00+02:00",
+        "price": 7,
+        "left": None,
+    }
+    together, _ = shop.together(shop.update({"id": 1}, **values), shop.upsert(row(9)))
+    alone = shop.ok("UPDATE", filter={"expression": "id = 2"}, updates=values)
+    assert counts(together) == counts(alone) == {"records_updated": 1}
+    one, two, _ = shop.rows()
+    assert {**one, "id": 2} == two
+
+
+@pytest.mark.parametrize("row_level", ["copy_on_write", "auto", "merge_on_read"])
+def test_the_table_says_how_rows_are_deleted(firn: Firn, tenant: str, row_level: str) -> None:
+    shop = Shop(firn, tenant, properties={"edits": {"row_level": row_level}})
+    shop.ok("WRITE", records=[row(n, n) for n in range(10)])
+    said = shop.together(shop.upsert({"id": 1, "left": 100}), shop.delete({"id": 2}), shop.update({"id": 1}, left=101))
+    assert [counts(one) for one in said] == [{"records_updated": 1}, {"records_deleted": 1}, {"records_updated": 1}]
+    again = shop.together(shop.upsert({"id": 2, "left": 5}), shop.delete({"id": 3}), shop.upsert({"id": 1, "left": 7}))
+    assert [counts(one) for one in again] == [{"records_inserted": 1}, {"records_deleted": 1}, {"records_updated": 1}]
+    assert shop.lefts() == {0: 0, 1: 7, 2: 5} | {n: n for n in range(4, 10)}
+    deletes = sum(file.deleted for file in list_files(shop.loaded).data)
+    assert deletes == (3 if row_level == "merge_on_read" else 0)
+    shop.undo(again[2])
+    assert shop.cannot_undo(said[1]) == [request_id(again[0])]
+    shop.undo(again[0])
+    shop.undo(again[1])
+    for answer in reversed(said):
+        shop.undo(answer)
+    assert shop.lefts() == {n: n for n in range(10)}
 
 
 def test_a_single_edit_by_key_is_a_commit_of_its_own_with_the_same_answer_as_ever(shop: Shop) -> None:
