@@ -21,8 +21,8 @@ FIELDS = {
     "left": {"type": "integer"},
     "price": {"type": "decimal(9,2)"},
     "seen": {"type": "timestamptz"},
-    "tags": {"type": "array<string>"},
-    "size": {"type": "struct<w:integer,h:integer>"},
+    "tags": {"type": "array", "items": "string"},
+    "size": {"type": "struct", "fields": {"w": {"type": "integer"}, "h": {"type": "integer"}}},
 }
 KEYED = {"fields": FIELDS, "primary_key": ["id"]}
 BY_KIND = {"partitions": [{"field": "kind", "transform": "identity"}]}
@@ -272,7 +272,7 @@ class TestUndo:
     def test_columns_that_were_renamed_and_added_in_the_meantime_are_those_of_the_table(self, shop: Shop) -> None:
         shop.ok("WRITE", records=[row(1, 1), row(2, 2)])
         a, _ = shop.together(shop.upsert({"id": 1, "left": 10}), shop.upsert({"id": 2, "left": 20}))
-        shop.ok("ALTER_TABLE", rename_columns={"left": "stock"}, add_columns=[{"name": "more", "type": "long"}])
+        shop.ok("ALTER_TABLE", rename_columns={"left": "stock"}, add_columns={"more": {"type": "long"}})
         shop.undo(a)
         assert {r["id"]: (r["stock"], r["more"]) for r in shop.rows()} == {1: (1, None), 2: (20, None)}
 
@@ -288,7 +288,8 @@ def test_a_repeated_request_has_one_effect_and_the_same_answer(shop: Shop) -> No
 def test_older_files_are_read_as_the_table_has_their_columns_now(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, schema={"fields": {"id": {"type": "integer"}, "x": {"type": "integer"}}})
     shop.ok("WRITE", records=[{"id": 1, "x": 5}, {"id": 2, "x": 6}])
-    shop.ok("ALTER_TABLE", rename_columns={"x": "left"}, add_columns=[{"name": "x", "type": "string"}])
+    shop.ok("ALTER_TABLE", rename_columns={"x": "left"})
+    shop.ok("ALTER_TABLE", add_columns={"x": {"type": "string"}})
     answer = shop.firn.ok(shop.upsert({"id": 1, "x": "new"}, key_cols=["id"]))
     assert counts(answer) == {"records_updated": 1}
     assert shop.rows() == [{"id": 1, "left": 5, "x": "new"}, {"id": 2, "left": 6, "x": None}]
