@@ -56,7 +56,9 @@ class KeptBackup(BaseModel):
     created_at: datetime = Field(description="when it was made")
     expires_at: datetime | None = omit_when_null("when it expires; absent if it is kept until it is deleted")
     operation: str = Field(description="the operation that it was made for")
-    records: int = Field(description="its rows; includes deleted rows if another engine left delete files")
+    records: int = Field(
+        description="its rows; includes rows deleted by delete files that may apply to several data files"
+    )
     files: int = Field(description="its data files")
     bytes: int = Field(description="the size of these files")
 

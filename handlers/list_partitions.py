@@ -86,7 +86,9 @@ class Partition(BaseModel):
     )
     spec_id: int = Field(description="the table's partitioning that the files were written with; 0 is the first")
     range: KeyRange | None = omit_when_null("the keys in its files, if the table is split by ranges of its first key")
-    records: int = Field(description="its rows; includes deleted rows if another engine left delete files")
+    records: int = Field(
+        description="its rows; includes rows deleted by delete files that may apply to several data files"
+    )
     files: int = Field(description="its data files")
     bytes: int = Field(description="the size of these files")
     small_files: int = Field(description="how many of them count as small")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 
+from service.catalog.files.data_files import is_readable
 from service.catalog.files.manifests import applies_to
 from service.catalog.tables import Table, leaves_rows, summary_of
 from service.catalog.translate import translated
@@ -167,7 +168,9 @@ def file_changes(table: Table, commit: Commit) -> FileChanges:
                 file, is_gone = entry.data_file, entry.status == ManifestEntryStatus.DELETED
                 if file.content == DataFileContent.DATA:
                     (removed if is_gone else added)[file.file_path] = file.record_count
-                elif path := applies_to(file.content, file.lower_bounds, file.upper_bounds, _referenced(file)):
+                    continue
+                path = applies_to(file.content, file.lower_bounds, file.upper_bounds, _referenced(file))
+                if path is not None and is_readable(file.file_path):
                     (went if is_gone else came).setdefault(path, []).append(file.file_path)
     deleted = {
         path: DeletedRows(tuple(some), tuple(went.get(path, ()))) for path, some in came.items() if path not in removed

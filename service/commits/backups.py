@@ -109,13 +109,13 @@ def find(table: Table, name: str) -> Backup:
 
 
 def figures(table: Table, backup: Backup) -> BackupFigures:
-    """What a backup holds; if another program left delete files, with the rows that they delete."""
+    """What a backup holds; with rows that are deleted by delete files that may apply to several data files."""
     summary = table.snapshot(backup.snapshot_id).summary
     totals = [summary.get(key) for key in ("total-records", "total-data-files", "total-files-size")]
-    if all(totals):
+    if all(totals) and summary.get("total-delete-files", "0") == "0":
         return BackupFigures(*(int(total) for total in totals if total))
     files = list_files(table, backup.snapshot_id)
-    return BackupFigures(sum(file.rows for file in files.data), len(files.data), files.bytes)
+    return BackupFigures(files.live_rows, len(files.data), files.bytes)
 
 
 def backup_of(snapshot: Snapshot | None) -> str | None:

@@ -1,6 +1,7 @@
 """Snapshots that must not expire while this process works with them."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ class SnapshotHolds:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tables: dict[str, list[_Hold]] = {}
+        self._merging = Counter[str]()
 
     def reading(self, table_uuid: str, snapshot_id: int | None) -> AbstractContextManager[None]:
         """Keep a snapshot for the block; None, of a table without one, keeps nothing."""
@@ -37,6 +39,24 @@ class SnapshotHolds:
         For a long change: its commit looks through all that happened since the snapshot it began with.
         """
         return self._hold(table_uuid, snapshot_id, and_later=True)
+
+    @contextmanager
+    def merging(self, table_uuid: str) -> Iterator[None]:
+        """Mark a table as one whose files are merged in the block, so that edits leave its files in place if they can:
+        the merge can carry over deleted rows, but not files that were written again."""
+        with self._lock:
+            self._merging[table_uuid] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._merging[table_uuid] -= 1
+                self._merging = +self._merging
+
+    def is_merged(self, table_uuid: str) -> bool:
+        """Whether files of a table are being merged."""
+        with self._lock:
+            return self._merging[table_uuid] > 0
 
     def held(self, table_uuid: str) -> set[int]:
         """The snapshots named by a hold."""

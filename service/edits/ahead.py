@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from service.catalog.files.data_files import list_files
+from service.catalog.files.data_files import DataFile, list_files
 from service.catalog.lineage import Commit, commits_between
 from service.catalog.tables import Table
 from service.engine.iceberg.swap import Gate, Tag
@@ -20,6 +20,8 @@ from service.model.edits import Duplicates, Edit
 
 # How often later commits are compared before the lock is held, while others go on committing.
 _ROUNDS = 3
+# To search so much takes no longer than a commit, so that it is left for the time under the lock.
+_LITTLE_FILES, _LITTLE_BYTES = 50, 4 << 20
 
 
 @dataclass
@@ -56,10 +58,11 @@ class LaterCommits:
     base_of: Callable[[Table], EditBase]
 
     def catch_up(self, ahead: StagedAhead, load: Callable[[], Table]) -> bool:
-        """Compare with later commits, without the lock; returns whether the edit still fits."""
+        """Compare with later commits, without the lock, until little is left; returns whether the edit still fits."""
         for _ in range(_ROUNDS):
             current = load()
-            if current.current_snapshot_id == ahead.fits.current_snapshot_id:
+            new = _new_files(ahead, current)
+            if len(new) <= _LITTLE_FILES and sum(file.bytes for file in new) <= _LITTLE_BYTES:
                 break
             if not self.fits(ahead, current):
                 return False
@@ -67,9 +70,11 @@ class LaterCommits:
 
     def fits(self, ahead: StagedAhead, current: Table) -> bool:
         """Whether the edit means the same for a later state, because nothing in between concerns its rows."""
-        seen = ahead.fits
+        seen, staged = ahead.fits, ahead.staged
         if layout_of(current) != layout_of(seen):
             return False
+        if staged is not None and staged.removed and self.base_of(current).keeps_files:
+            return False  # a merge of its files has begun
         if current.current_snapshot_id == seen.current_snapshot_id:
             return True
         commits = commits_between(current, seen.current_snapshot_id)
@@ -79,21 +84,24 @@ class LaterCommits:
         return True
 
     def _unconcerned(self, ahead: StagedAhead, current: Table, commits: list[Commit]) -> bool:
-        now = {file.path for file in list_files(current).data}
-        if not now.issuperset(ahead.rows.files):
+        if not {file.path for file in list_files(current).data}.issuperset(ahead.rows.files):
             return False
         changes = [commit for commit in commits if not commit.leaves_rows]
         if isinstance(ahead.edit.which, Duplicates):
             # Another change may have deleted the row of a key that stays.
             return all(commit.only_appends for commit in changes)
-        if not changes:
+        new = frozenset(file.path for file in _new_files(ahead, current))
+        if not changes or not new:
             return True
-        new = now - {file.path for file in list_files(ahead.fits).data}
-        if not new:
-            return True
-        base = replace(self.base_of(current), only=frozenset(new))
+        base = replace(self.base_of(current), only=new)
         with self.engine.lend(self.call) as session, find(session, base, ahead.edit) as found:
             return not (found.rows.hits or found.rows.unchanged)
+
+
+def _new_files(ahead: StagedAhead, current: Table) -> list[DataFile]:
+    """The data files that a later state has, and the one that the edit fits has not."""
+    known = {file.path for file in list_files(ahead.fits).data}
+    return [file for file in list_files(current).data if file.path not in known]
 
 
 def layout_of(table: Table) -> tuple[object, ...]:

@@ -146,7 +146,10 @@ class Edits:
     def base_of(self, table: Table, options: EditOptions) -> EditBase:
         """The state of the table that an edit builds on."""
         row_level = edit_policy(table.properties, self.settings).row_level
-        return base_of(table, options.partition_filter, row_level)
+        base = base_of(table, options.partition_filter, row_level)
+        if base.row_level == "auto" and self.holds.is_merged(table.uuid):
+            return replace(base, row_level="merge_on_read", keeps_files=True)
+        return base
 
 
 @dataclass

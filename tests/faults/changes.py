@@ -1,6 +1,6 @@
 """Changes of every kind, each under a key."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from service.model import wire
@@ -46,6 +46,8 @@ class Change:
     answer: dict[str, Any]
     snapshots: int = 3
     """How many the table must have afterwards."""
+    properties: dict[str, Any] = field(default_factory=dict)
+    """Of the table."""
 
     @property
     def table(self) -> str:
@@ -67,6 +69,13 @@ def _change(operation: str, fields: dict[str, Any], answer: dict[str, Any], snap
     return Change(request, {"success": True, **answer}, snapshots)
 
 
+def _by_place(operation: str, fields: dict[str, Any], answer: dict[str, Any]) -> Change:
+    """A change that adds delete files."""
+    made = _change(operation, fields, answer)
+    request = {**made.request, "table": f"{made.table}-by-place"}
+    return replace(made, request=request, properties={"row_level": "merge_on_read"})
+
+
 EVERY_KIND = [
     _change(
         "UPSERT",
@@ -75,6 +84,8 @@ EVERY_KIND = [
     ),
     _change("UPDATE", {"updates": {"payload": "u"}, "filter": {"id": {"lte": 2}}}, {"records_updated": 2}),
     _change("DELETE", {"filter": {"id": {"lte": 2}}}, {"records_deleted": 2}),
+    _by_place("DELETE", {"filter": {"id": 1}}, {"records_deleted": 1}),
+    _by_place("UPDATE", {"updates": {"payload": "u"}, "filter": {"id": 2}}, {"records_updated": 1}),
     _change("WRITE", {"records": [{"id": 7}], "mode": "overwrite"}, {"records_written": 1}),
     _change("COMPACT", {"force": True}, {"compacted": True, "reason": None}),
     _change("CREATE_TABLE", {"schema": SCHEMA}, {"table_created": True, "table_existed": False}, snapshots=0),
@@ -85,7 +96,7 @@ TABLES_TO_CHANGE = [
     for change in EVERY_KIND
     if change.request["operation"] != "CREATE_TABLE"
     for request in (
-        {"operation": "CREATE_TABLE", "schema": SCHEMA},
+        {"operation": "CREATE_TABLE", "schema": SCHEMA, "properties": change.properties},
         {"operation": "WRITE", "records": [{"id": 1, "payload": "a"}, {"id": 2, "payload": "b"}]},
         {"operation": "WRITE", "records": [{"id": 3, "payload": "c"}]},
     )

@@ -33,7 +33,7 @@ class RestartedService:
     def start_process(self) -> None:
         self.starts += 1
         # Enough that changes of every kind can stand at their commits at once.
-        self.process = Process(self.home, self.port, SPARK__SESSIONS="8")
+        self.process = Process(self.home, self.port, SPARK__SESSIONS="10")
 
     def wait_until_ready(self) -> None:
         """Serve requests, also if the last test left no process."""

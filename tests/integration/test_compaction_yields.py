@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from service.catalog.files.data_files import list_files
 from service.engine.jobs import rewrite as rewriting
 from service.maintenance.compact import merge
 from tests.harness import Firn, wait_until
@@ -228,3 +229,69 @@ def test_compactions_in_a_loop_under_clients_lose_nothing_and_refuse_nobody(
     assert len(table.rows()) == len(model)
     assert merged > 0, f"nothing was merged; {conflicts} conflicts"
     assert all(thread.changes > 3 for thread in threads), [thread.changes for thread in threads]
+
+
+BESIDE: list[tuple[str, str, dict[str, Any], list[int]]] = [
+    ("auto", "DELETE", {"filter": {"id": {"in": [0, 10]}}}, [15, 20]),
+    ("auto", "DELETE", {"filter": {"id": {"lt": 20}}}, [20]),
+    ("merge_on_read", "UPDATE", {"filter": {"id": 10}, "updates": {"text": "new"}}, [0, 10, 15, 20]),
+    ("auto", "UPSERT", {"records": [{"id": 10, "part": "a", "text": "new"}, {"id": 30}]}, [0, 10, 15, 20, 30]),
+    ("auto", "DELETE", {"all": True}, []),
+    ("merge_on_read", "DELETE", {"filter": {"id": 15}}, [0, 10, 20]),
+]
+
+
+@pytest.mark.parametrize(("row_level", "operation", "fields", "left"), thorough_after(3, BESIDE), ids=str)
+def test_rows_deleted_meanwhile_are_deleted_from_the_merged_file(
+    firn: Firn,
+    tenant: str,
+    monkeypatch: pytest.MonkeyPatch,
+    row_level: str,
+    operation: str,
+    fields: dict[str, Any],
+    left: list[int],
+) -> None:
+    table = Table(firn, tenant)
+    table.ok("ALTER_TABLE", set_properties={"row_level": row_level})
+    table.ok("WRITE", records=[{"id": n, "part": "a", "text": "0"} for n in (0, 10, 15)])
+    table.ok("WRITE", records=[{"id": 20, "part": "a", "text": "0"}])
+    with after_each_group(monkeypatch, lambda: table.ok(operation, **fields)):
+        answer = table.ok("COMPACT", force=True)
+    assert (answer["compacted"], answer["stats"]["conflicts"]) == (True, 0)
+    rows = table.rows()
+    assert [row["id"] for row in rows] == left
+    assert all(row["text"] == "new" for row in rows if row["id"] == 10 and operation != "DELETE")
+    assert list_files(table.loaded).deletes == 1
+    assert table.on_disk() == table.in_snapshots()
+    assert table.ok("COMPACT", force=True)["compacted"]
+    assert table.rows() == rows
+    assert list_files(table.loaded).deletes == 0
+
+
+def test_each_compaction_merges_while_a_client_deletes_rows_in_a_loop(firn: Firn, tenant: str) -> None:
+    table = Table(firn, tenant)
+    table.ok("ALTER_TABLE", set_properties={"row_level": "auto"})
+    for i in range(6):
+        table.ok("WRITE", records=[{"id": i * 100 + n, "part": "a"} for n in range(100)])
+    stop, deleted = threading.Event(), list[int]()
+
+    def delete() -> None:
+        for n in range(600):
+            if stop.is_set():
+                return
+            table.ok("DELETE", filter={"id": n})
+            deleted.append(n)
+
+    client = threading.Thread(target=delete)
+    client.start()
+    try:
+        merged = []
+        for i in range(3):
+            table.ok("WRITE", records=[{"id": 1000 + i, "part": "a"}])
+            merged.append(table.ok("COMPACT", force=True)["compacted"])
+    finally:
+        stop.set()
+        client.join()
+    assert merged == [True] * 3
+    assert deleted, "nothing was deleted beside the compactions"
+    assert [row["id"] for row in table.rows()] == [n for n in range(600) if n not in deleted] + [1000, 1001, 1002]

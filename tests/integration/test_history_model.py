@@ -35,9 +35,9 @@ class State:
 class Life:
     """A table beside a list of rows; each change is made to both."""
 
-    def __init__(self, firn: Firn, tenant: str, luck: random.Random) -> None:
+    def __init__(self, firn: Firn, tenant: str, luck: random.Random, row_level: str) -> None:
         self.luck = luck
-        self.shop = Shop(firn, tenant, schema={"fields": FIELDS})
+        self.shop = Shop(firn, tenant, schema={"fields": FIELDS}, properties={"row_level": row_level})
         self.shop.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
         self.columns = dict(enumerate(FIELDS))
         self.numbers = itertools.count(len(FIELDS))
@@ -280,17 +280,20 @@ def check(life: Life, pairs: int) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(600)
-def test_the_difference_of_any_two_snapshots_is_that_of_a_model(firn: Firn, tenant: str) -> None:
-    life = Life(firn, tenant, random.Random(7))
+@pytest.mark.parametrize("row_level", ["copy_on_write", "merge_on_read"])
+def test_the_difference_of_any_two_snapshots_is_that_of_a_model(firn: Firn, tenant: str, row_level: str) -> None:
+    life = Life(firn, tenant, random.Random(7), row_level)
     life.live(len(life.kinds))
     check(life, 8)
 
 
 @pytest.mark.large
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(3))
-def test_the_difference_of_any_two_of_fifty_snapshots_is_that_of_a_model(firn: Firn, tenant: str, seed: int) -> None:
-    life = Life(firn, tenant, random.Random(seed))
+@pytest.mark.parametrize(("row_level", "seed"), zip(["merge_on_read", "copy_on_write", "auto"], range(3), strict=True))
+def test_the_difference_of_any_two_of_fifty_snapshots_is_that_of_a_model(
+    firn: Firn, tenant: str, row_level: str, seed: int
+) -> None:
+    life = Life(firn, tenant, random.Random(seed), row_level)
     while len(life.states) < 50:
         life.live(len(life.kinds))
     check(life, 100)

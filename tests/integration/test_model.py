@@ -16,9 +16,12 @@ class Model(Editing, Maintaining, Reading, Undoing):
     """All rules there are."""
 
 
-def run(firn: Firn, tenant: str, examples: int, steps: int, phases: tuple[Phase, ...]) -> None:
+ROW_LEVELS = ("merge_on_read", "copy_on_write", "auto")
+
+
+def run(firn: Firn, tenant: str, row_level: str, examples: int, steps: int, phases: tuple[Phase, ...]) -> None:
     run_state_machine_as_test(
-        lambda: Model(firn, tenant),  # type: ignore[arg-type]  # it takes what makes one, too
+        lambda: Model(firn, tenant, row_level),  # type: ignore[arg-type]  # it takes what makes one, too
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
@@ -32,13 +35,17 @@ def run(firn: Firn, tenant: str, examples: int, steps: int, phases: tuple[Phase,
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("examples", thorough_after(1, [2, 20]))
-def test_firn_does_what_a_list_of_dicts_does(firn: Firn, tenant: str, examples: int) -> None:
+@pytest.mark.parametrize(
+    ("row_level", "examples"),
+    thorough_after(2, [("merge_on_read", 1), ("copy_on_write", 1), *((r, 20) for r in ROW_LEVELS)]),
+)
+def test_firn_does_what_a_list_of_dicts_does(firn: Firn, tenant: str, row_level: str, examples: int) -> None:
     # Shrinking a failure takes many times as long as finding it; the long run below does that.
-    run(firn, tenant, examples=examples, steps=20, phases=(Phase.generate,))
+    run(firn, tenant, row_level, examples=examples, steps=20, phases=(Phase.generate,))
 
 
 @pytest.mark.large
 @pytest.mark.timeout(7200)
-def test_firn_does_what_a_list_of_dicts_does_for_long(firn: Firn, tenant: str) -> None:
-    run(firn, tenant, examples=150, steps=40, phases=(Phase.generate, Phase.shrink))
+@pytest.mark.parametrize("row_level", ROW_LEVELS)
+def test_firn_does_what_a_list_of_dicts_does_for_long(firn: Firn, tenant: str, row_level: str) -> None:
+    run(firn, tenant, row_level, examples=150, steps=40, phases=(Phase.generate, Phase.shrink))

@@ -45,9 +45,10 @@ class Plan:
 class Machine(RuleBasedStateMachine):
     """The table and what it should be. Rules are in the classes that build on this one."""
 
-    def __init__(self, firn: Firn, tenant: str) -> None:
+    def __init__(self, firn: Firn, tenant: str, row_level: str) -> None:
         super().__init__()
         self.firn = firn
+        self.row_level = row_level
         self.address = {"tenant_id": tenant, "table": f"model-{next(_tables)}"}
         self.rows: list[Row] = []
         self.columns: tuple[str, ...] = COLUMNS

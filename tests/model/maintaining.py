@@ -19,7 +19,8 @@ class Maintaining(Machine):
     @initialize(by=st.sampled_from(PARTITIONS), sent=_FIRST)
     def create(self, by: list[dict[str, Any]], sent: list[dict[str, Any]]) -> None:
         self.partitioned_by = [b["field"] for b in by]
-        answer = self.ok("CREATE_TABLE", schema=SCHEMA, partition={"partitions": by}, if_not_exists=True)
+        table = {"schema": SCHEMA, "partition": {"partitions": by}, "properties": {"row_level": self.row_level}}
+        answer = self.ok("CREATE_TABLE", **table, if_not_exists=True)
         assert (answer["table_created"], answer["table_existed"]) == (True, False)
         self.append(sent)
 

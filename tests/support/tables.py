@@ -89,7 +89,7 @@ class ServedTable:
 
     def in_snapshots(self) -> set[str]:
         """The names of the data and delete files of every snapshot, by PyIceberg's account."""
-        paths = self.loaded.iceberg.inspect.all_data_files()["file_path"].to_pylist()
+        paths = self.loaded.iceberg.inspect.all_files()["file_path"].to_pylist()
         return {path.rpartition("/")[2] for path in paths}
 
     def current_files(self) -> dict[str, tuple[Any, ...]]:

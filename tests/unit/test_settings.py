@@ -51,6 +51,7 @@ VALUES = {
     "enabled": "false",
     "warm_up": "false",
     "create_backup": "true",
+    "row_level": "merge_on_read",
     "group_commit": "false",
     "shared_edits": "false",
     "mode": "auto",

@@ -53,8 +53,8 @@ class TableFiles:
     deletes: int = 0
     """The number of delete files."""
     counted: bool = True
-    """Whether `deleted` counts the deleted rows of each data file exactly: no delete file applies to several files, and
-    no file has several."""
+    """Whether `deleted` counts the deleted rows of each data file exactly, and their places can be read in process: no
+    delete file applies to several files, no file has several, and all are Parquet."""
 
     @property
     def bytes(self) -> int:
@@ -177,6 +177,11 @@ def _data_files(manifests: list[ManifestFile], io: FileIO) -> Iterator[DataFile]
     return _listed(listing, _known, lambda manifest: _read(manifest, io))
 
 
+def is_readable(delete_file: str) -> bool:
+    """Whether a delete file's positions can be read in process: those of deletion vectors, in Puffin files, cannot."""
+    return delete_file.endswith(".parquet")
+
+
 def _with_deletes(files: Iterable[DataFile], deleting: list[ManifestFile], io: FileIO) -> TableFiles:
     def read(manifest: ManifestFile) -> tuple[tuple[str | None, int, str], ...]:
         return tuple(live_deletes(io.new_input(manifest.manifest_path)))
@@ -189,7 +194,7 @@ def _with_deletes(files: Iterable[DataFile], deleting: list[ManifestFile], io: F
             continue
         deleted[path] += rows
         own[path].append(delete_file)
-    counted = counted and all(len(some) == 1 for some in own.values())
+    counted = counted and all(len(some) == 1 and is_readable(some[0]) for some in own.values())
     data = (
         replace(file, deleted=deleted[file.path], deletes=tuple(own[file.path])) if file.path in own else file
         for file in files

@@ -27,7 +27,7 @@ def partition_group(file: DataFile) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class SmallFiles:
-    """A table's small files, and those worth merging: enough of them in one partition."""
+    """A table's small files, and those worth merging: enough of them, and of their delete files, in one partition."""
 
     small: tuple[DataFile, ...]
     worth_merging: tuple[DataFile, ...]
@@ -42,7 +42,9 @@ def find_small_files(files: Iterable[DataFile], small_bytes: int, min_files: int
         groups[file.group].append(file)
     worth: list[DataFile] = []
     for group in groups.values():
-        worth += group if len(group) >= min_files else [file for file in group if file.bytes >= small_bytes]
+        opened = len(group) + sum(len(file.deletes) for file in group)  # readers also open the delete files
+        mergeable = len(group) > 1 and opened >= min_files
+        worth += group if mergeable else [file for file in group if file.bytes >= small_bytes]
     return SmallFiles(small, tuple(worth), sum(file.bytes >= small_bytes for file in worth))
 
 

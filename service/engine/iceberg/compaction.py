@@ -7,15 +7,29 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
+from service.engine.iceberg.carry_over import LateDeletes, carried_over, late_deletes
+from service.engine.iceberg.position_deletes import WrittenDeletes, dangling_deletes
 from service.engine.iceberg.replace import FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
 from service.engine.iceberg.swap import CommitTarget, Gate
 from service.engine.iceberg.tables import current, load_table
-from service.engine.session.java import ICEBERG, each, function, iceberg_class, is_a, java_class, method, then, total
+from service.engine.session.java import (
+    ICEBERG,
+    each,
+    function,
+    iceberg_class,
+    is_a,
+    java_class,
+    lines,
+    method,
+    then,
+    total,
+)
 from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import tagged
 from service.errors import InternalError
 from service.model.names import BATCH_PROPERTY
+from service.model.schema.types import TableSchema
 
 _NEVER_SPLIT = (1 << 62) - 1
 # Bounds the open files and the memory of one job, whatever the files' sizes.
@@ -35,11 +49,13 @@ class RewriteOptions:
     compression: str | None = None
     strategy: str = "binpack"
     sort_by: tuple[str, ...] = ()
+    all_deletes: bool = False
+    """Whether every file with delete files is rewritten, however few of its rows they delete."""
 
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files of one partition to merge. `heavy` means that some are large enough, but have many deleted rows."""
+    """Files of one partition to merge. `heavy` means that some are worth rewriting for their deleted rows alone."""
 
     partition: str
     path: str
@@ -89,6 +105,7 @@ def plan(session: SparkSession, table: str, how: RewriteOptions, snapshot_id: in
             "max-file-group-size-bytes": str(max(how.group_bytes, how.target_bytes)),
             "max-file-group-input-files": str(_GROUP_FILES),
             "rewrite-job-order": "files-desc",
+            **({"delete-file-threshold": "1"} if how.all_deletes else {}),
         }
     )
     groups = each(planner.plan().groups())
@@ -128,40 +145,53 @@ def commit(
     uuid: str,
     planned: PlannedGroups,
     done: Sequence[RewrittenGroup],
+    schema: TableSchema,
     batch: str,
     gate: Gate,
 ) -> int:
-    """Replace the old files of groups by the new ones in one commit, and return the snapshot's id. Raises FilesChanged
-    if an old file was removed, or had rows deleted, since the plan."""
+    """Replace the old files of groups by the new ones in one commit, and return the snapshot's id. Rows that were
+    deleted since the plan by delete files for these files alone are deleted from the new ones too; `schema` has all
+    columns of the table.
+
+    Raises FilesChanged if an old file was removed since, or had rows deleted in another way.
+    """
     target, iceberg = CommitTarget(session, table, uuid, None), current(session, table)
-    old, new, void = (iceberg_class(f"util.{kind}FileSet").create() for kind in ("Data", "Data", "Delete"))
+    old, new = (iceberg_class("util.DataFileSet").create() for _ in range(2))
     for one in done:
         old.addAll(one.group.handle.rewrittenFiles())
         new.addAll(one.group.handle.addedFiles())
-        void.addAll(one.group.handle.danglingDVs())
     started_on = planned.iceberg.snapshot(planned.snapshot_id)
-    with_deletes = _has_deletes(planned.iceberg, planned.snapshot_id)
+    late, carried, void = LateDeletes({}, (), 0), WrittenDeletes(iceberg.io()), list[Any]()
+    head_id = int(iceberg.currentSnapshot().snapshotId())
+    if _has_deletes(iceberg, head_id):
+        paths = lines(java_class("java.util.ArrayList")(old), of_file("location"))
+        late = late_deletes(iceberg, planned.iceberg, planned.snapshot_id, paths)
+        void = [*late.void, *dangling_deletes(iceberg, head_id)]
+        if late.places:
+            carried = carried_over(session, planned.iceberg, planned.snapshot_id, late, each(new), schema)
     what = FileReplacement(
         batch,
-        planned.snapshot_id,
+        head_id,
         old,
         new,
-        partial(_check_same_rows, has_deletes=with_deletes),
-        void_deletes=void,
+        partial(_check_same_rows, deleted=late.planned),
+        void_deletes=iceberg_class("util.DeleteFileSet").of(void),
+        new_deletes=carried.files,
         # Merged files are no newer than their rows, so that they stay older than what was written since. But they must
-        # be newer than the deletes that were applied to them.
-        sequence_number=started_on.sequenceNumber() if with_deletes else _newest(old),
+        # be newer than deletes that were applied to them and also apply to other files.
+        sequence_number=started_on.sequenceNumber() if late.planned is None else _newest(old),
         keeps_rows=True,
         in_parallel=int(started_on.allManifests(iceberg.io()).size()) > _FEW_MANIFESTS,
     )
-    return replace_files(target, iceberg, what, gate)
+    return replace_files(target, iceberg, what, gate, carried.discard)
 
 
-def _check_same_rows(snapshot: Any, has_deletes: bool) -> None:
-    """Check that the new files have as many rows as the old ones, unless delete files have deleted some."""
+def _check_same_rows(snapshot: Any, deleted: int | None) -> None:
+    """Check that the new files have as many rows as the old ones, less those that were deleted before, if that is
+    known."""
     added, removed = (int(snapshot.summary().get(f"{kind}-records") or 0) for kind in ("added", "deleted"))
-    if added != removed and not has_deletes:
-        raise InternalError(f"merging {removed} rows gave {added}; nothing was changed")
+    if deleted is not None and added != removed - deleted:
+        raise InternalError(f"merging {removed - deleted} rows gave {added}; nothing was changed")
 
 
 def in_written_order(group: FileGroup) -> FileGroup:
@@ -231,9 +261,16 @@ def _group(iceberg: Any, group: Any, how: RewriteOptions, with_deletes: bool) ->
         files=int(group.inputFileNum()),
         bytes=int(group.inputFilesSizeInBytes()),
         expected_files=int(group.expectedOutputFiles()),
-        heavy=with_deletes and int(tasks.stream().mapToLong(_length()).max().getAsLong()) >= how.small_bytes,
+        heavy=with_deletes and _is_heavy(tasks, how),
         handle=group,
     )
+
+
+def _is_heavy(tasks: Any, how: RewriteOptions) -> bool:
+    """Whether some files are rewritten because of their delete files."""
+    if how.all_deletes and any(not task.deletes().isEmpty() for task in each(tasks)):
+        return True
+    return int(tasks.stream().mapToLong(_length()).max().getAsLong()) >= how.small_bytes
 
 
 def _matching(iceberg: Any, groups: Iterable[Any], how: RewriteOptions) -> Iterator[Any]:

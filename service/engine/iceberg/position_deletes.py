@@ -12,14 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.engine.iceberg.scan_tasks import by_location, tasks
+from service.engine.iceberg.scan_tasks import by_location, file_of_task, of_file, tasks
 from service.engine.session.java import (
     ICEBERG,
+    collected,
     construct_hidden,
     each,
     function,
     iceberg_class,
     java_class,
+    lines,
     method,
     then,
 )
@@ -50,29 +52,47 @@ class WrittenDeletes:
             self.io.deleteFile(str(file.location()))
 
 
+@dataclass(frozen=True)
+class DeleteTarget:
+    """A data file to delete rows of, and the delete files of its own that are replaced."""
+
+    path: str
+    file: Any
+    spec: Any
+    positions: pa.Array
+    earlier: tuple[Any, ...] = ()
+
+
 def write_deletes(iceberg: Any, snapshot_id: int, places: Places) -> WrittenDeletes:
     """Write delete files for rows of a snapshot; the places are those of rows that it has."""
     found = by_location(tasks(iceberg, snapshot_id, places.keys()))
-    writers = iceberg_class("data.GenericFileWriterFactory$Builder")(iceberg)
+    targets = []
+    for path, positions in places.items():
+        task = found.get(path)
+        targets.append(DeleteTarget(path, task.file(), task.spec(), positions, tuple(own_deletes(task))))
+    return write_delete_files(iceberg, targets)
+
+
+def write_delete_files(iceberg: Any, targets: Iterable[DeleteTarget]) -> WrittenDeletes:
+    """Write a delete file for each data file, with the positions of the delete files that it replaces."""
     parquet = iceberg_class("FileFormat").fromString("parquet")
-    writers = writers.deleteFileFormat(parquet).build()
+    writers = iceberg_class("data.GenericFileWriterFactory$Builder")(iceberg).deleteFileFormat(parquet).build()
     outputs = iceberg_class("io.OutputFileFactory").builderFor(iceberg, 0, 0).format(parquet)
     outputs = outputs.operationId(str(uuids.uuid4())).suffix("deletes").build()
     written: list[Any] = []
     replaced: list[Any] = []
     rows, io = 0, iceberg.io()
     try:
-        for path, positions in places.items():
-            task = found.get(path)
-            earlier = own_deletes(task)
-            index = _index(io, earlier, path)
+        for target in targets:
+            index = _index(io, list(target.earlier), target.path)
             before = int(index.cardinality())
-            _add(index, positions)
+            _add(index, target.positions)
             rows += int(index.cardinality()) - before
-            file, spec = task.file(), task.spec()
-            output = outputs.newOutputFile(spec, file.partition())
-            written.append(_written(writers.newPositionDeleteWriter(output, spec, file.partition()), path, index))
-            replaced += earlier
+            partition = target.file.partition()
+            output = outputs.newOutputFile(target.spec, partition)
+            writer = writers.newPositionDeleteWriter(output, target.spec, partition)
+            written.append(_written(writer, target.path, index))
+            replaced += target.earlier
     except BaseException:
         WrittenDeletes(io, tuple(written)).discard()
         raise
@@ -83,6 +103,30 @@ def own_deletes(task: Any) -> list[Any]:
     """The delete files of a scan task that apply to its data file only."""
     is_own = iceberg_class("util.ContentFileUtil").isFileScoped
     return [file for file in each(task.deletes()) if _has_positions(file) and is_own(file)]
+
+
+def void_deletes(found: Any) -> Any:
+    """The delete files that apply only to the files of a Java list of tasks, as Iceberg's set."""
+    is_empty = then(method(f"{ICEBERG}.FileScanTask", "deletes"), method("java.util.List", "isEmpty"))
+    with_deletes = collected(found.stream().filter(function(is_empty, "Predicate").negate()))
+    own = [file for task in each(with_deletes) for file in own_deletes(task)]
+    return iceberg_class("util.DeleteFileSet").of(own)
+
+
+def dangling_deletes(iceberg: Any, snapshot_id: int) -> list[Any]:
+    """The delete files of a snapshot that apply to one data file only, which it does not have."""
+    io, referenced = iceberg.io(), iceberg_class("util.ContentFileUtil").referencedDataFileLocation
+    found: list[Any] = []
+    for manifest in each(iceberg.snapshot(snapshot_id).deleteManifests(io)):
+        reader = iceberg_class("ManifestFiles").readDeleteManifest(manifest, io, iceberg.specs())
+        try:
+            found += [file for file in each(reader) if _has_positions(file)]
+        finally:
+            reader.close()
+    of = [(file, referenced(file)) for file in found]
+    named = {str(path) for _, path in of if path is not None}
+    there = set(lines(tasks(iceberg, snapshot_id, named), file_of_task(), of_file("location")))
+    return [file for file, path in of if path is not None and str(path) not in there]
 
 
 def deleted_positions(io: Any, deletes: Iterable[Any], path: str) -> list[int]:

@@ -146,7 +146,7 @@ def _update(table: Any, what: FileReplacement) -> Any:
     if what.keeps_rows:
         if what.sequence_number is not None:
             update = update.dataSequenceNumber(what.sequence_number)
-        return update.rewriteFiles(what.old, void, what.new, no_deletes)
+        return update.rewriteFiles(what.old, void, what.new, iceberg_class("util.DeleteFileSet").of(what.new_deletes))
     update.deleteFiles(what.old, void)
     for file in what.new:
         update.addFile(file)

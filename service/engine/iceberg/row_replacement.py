@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from service.engine.iceberg.position_deletes import Places, WrittenDeletes, own_deletes, write_deletes
+from service.engine.iceberg.position_deletes import Places, WrittenDeletes, own_deletes, void_deletes, write_deletes
 from service.engine.iceberg.replace import FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import file_of_task, files_of, of_file, tasks
 from service.engine.iceberg.staging import StagedFiles
@@ -119,9 +119,7 @@ def _removed(iceberg: Any, change: RowReplacement, head_id: int | None) -> tuple
     if not change.removed or head_id is None:
         return (None if not change.deleted else iceberg_class("util.DataFileSet").create()), []
     found = tasks(iceberg, head_id, change.removed.keys())
-    # Most have none, and each call takes a while.
-    deleted = found if "DeleteFile" in "".join(_deletes(found).values()) else ()
-    return files_of(found), [file for task in each(deleted) for file in own_deletes(task)] if deleted else []
+    return files_of(found), list(each(void_deletes(found)))
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ class EditBase:
     deleted: Mapping[str, int] | None = None
     """How many rows are deleted, of files with such rows; None if only reading the files shows that."""
     row_level: RowLevel = "copy_on_write"
+    keeps_files: bool = False
+    """Whether files that lose all their rows stay, with a delete file, because they are being merged."""
 
     @property
     def is_empty(self) -> bool:
@@ -91,7 +93,7 @@ class EditBase:
 
     def whole(self, hits: Mapping[str, int]) -> set[str]:
         """The files of which all rows are deleted, so that they need not be read."""
-        return {path for path, count in hits.items() if count == self.live(path)}
+        return {path for path, count in hits.items() if count == self.live(path) and not self.keeps_files}
 
     def rewritten(self, hits: Mapping[str, int]) -> frozenset[str]:
         """The files to write again, of those that lose or change some rows; the others get delete files."""
@@ -203,7 +205,7 @@ def _found(
         stack.callback(places.unpersist)
         stack.enter_context(sql.viewed({sql.PLACES: places}))
         return _by_file(base, sql.places_by_file(want).on(session), places, None)
-    if which.predicate == EVERY_ROW and not want.digest and which.assignments is None:
+    if which.predicate == EVERY_ROW and not want.digest and which.assignments is None and not base.keeps_files:
         live = {path: base.live(path) for path in base.rows}
         if None not in live.values():
             files = {path: count or 0 for path, count in live.items()}

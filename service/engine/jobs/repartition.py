@@ -7,6 +7,7 @@ from typing import Any
 
 from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.layout import Layout, LayoutBasis, with_layout
+from service.engine.iceberg.position_deletes import void_deletes
 from service.engine.iceberg.replace import Evolution, FileReplacement, replace_files
 from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag
 from service.engine.iceberg.tables import current, writing_to
@@ -134,12 +135,14 @@ def commit(
     new = iceberg_class("util.DataFileSet").create()
     for one in what.done:
         new.addAll(one.handle)
+    replaced = _replaced(source, what)
     replacement = FileReplacement(
         batch,
         source.snapshot_id,
-        _replaced(source, what),
+        None if replaced.isEmpty() else scan_tasks.files_of(replaced),
         new,
         partial(_check_total, what.rows + sum(int(one.summary().get("added-records") or 0) for one in appended)),
+        void_deletes=void_deletes(replaced),
         keeps_rows=True,
         in_parallel=True,
         summary=what.summary,
@@ -169,10 +172,8 @@ def _appended_since(metadata: Any, snapshot_id: int | None) -> list[Any] | None:
 
 
 def _replaced(source: RepartitionSource, what: LayoutSwap) -> Any:
-    """The files to remove, as a Java set; None if there are none."""
+    """The tasks of the files to remove, as a Java list."""
     tasks = java_class("java.util.HashMap")(source.tasks)
     if what.kept:
         tasks.keySet().removeAll(string_list(what.kept))
-    if tasks.isEmpty():
-        return None
-    return scan_tasks.files_of(java_class("java.util.ArrayList")(tasks.values()))
+    return java_class("java.util.ArrayList")(tasks.values())

@@ -32,7 +32,7 @@ def by_partition(files: Iterable[DataFile], small_bytes: int) -> list[PartitionF
     found = [
         PartitionFiles(
             group,
-            sum(f.rows for f in of_one),
+            sum(f.live_rows for f in of_one),
             len(of_one),
             sum(f.bytes for f in of_one),
             sum(is_small(f, small_bytes) for f in of_one),

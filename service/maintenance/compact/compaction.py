@@ -173,7 +173,7 @@ class Compactions:
     def _compact(self, work: _Work, job: Job) -> None:
         table = self.catalog.load(work.merged.table.name)  # it may have waited for another compaction
         work.merged = MergeProgress.of(table)
-        with self.holds.building_on(table.uuid, table.current_snapshot_id):
+        with self.holds.building_on(table.uuid, table.current_snapshot_id), self.holds.merging(table.uuid):
             earlier = self.commits.earlier_result(table, work.call)
             if earlier is not None:  # an earlier attempt with the same key has merged the files
                 work.merged.committed(earlier)
@@ -254,6 +254,7 @@ class Compactions:
             compression=options.compression,
             strategy=options.strategy or policy.strategy,
             sort_by=policy.sort_by if options.sort_by is None else options.sort_by,
+            all_deletes=options.force,
         )
         return MergeOptions(
             how,

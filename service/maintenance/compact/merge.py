@@ -227,7 +227,8 @@ class _Merge:
 
         def change(current: Table, batch: str) -> None:
             gate = self.job.gate_for(self.merger.commits, batch)
-            self.merger.engine.run(commit, current.spark_name, self.table.uuid, self.planned, part, batch, gate)
+            name, uuid, schema = current.spark_name, self.table.uuid, self.table.stored_schema
+            self.merger.engine.run(commit, name, uuid, self.planned, part, schema, batch, gate)
 
         try:
             result = self.merger.commits.commit(self.table, "COMPACT", self.job.call, change)

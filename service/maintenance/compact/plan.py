@@ -17,12 +17,13 @@ def core_shares(sizes: Sequence[int], at_once: int) -> list[int]:
 
 
 def small_files_beside(files: Iterable[DataFile], small_bytes: int, paths: Set[str]) -> dict[str, int]:
-    """For each of some files: the number of small files in its partition."""
+    """For each of some files: the number of small files in its partition, and of their delete files."""
     small = Counter[tuple[Any, ...]]()
     partitions = {}
     for file in files:
         partition = partition_group(file)
-        small[partition] += is_small(file, small_bytes)
+        if is_small(file, small_bytes):
+            small[partition] += 1 + len(file.deletes)
         if file.path in paths:
             partitions[file.path] = partition
     return {path: small[partition] for path, partition in partitions.items()}

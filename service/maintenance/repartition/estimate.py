@@ -47,7 +47,7 @@ class LayoutEstimates:
         return RepartitionPlan(
             files_removed=len(files),
             bytes_removed=sum(file.bytes for file in files),
-            records=sum(file.rows for file in files),
+            records=sum(file.live_rows for file in files),
             batches=sum(1 for _ in bundles(files, layout.batch_rows, limit)),
             partitions_after=counted.partitions,
         )

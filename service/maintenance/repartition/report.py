@@ -82,7 +82,7 @@ class RepartitionStats(BaseModel):
         made = asdict(summary)
         made.pop("source_snapshot_id")
         return cls(
-            records=sum(file.rows for file in after.data),
+            records=after.live_rows,
             files_before=len(before.data),
             files_after=len(after.data),
             bytes_before=before.bytes,
@@ -105,7 +105,9 @@ class RepartitionPlan(BaseModel):
 
     files_removed: int = Field(description="data files that would be rewritten")
     bytes_removed: int = Field(description="their size")
-    records: int = Field(description="their rows; includes deleted rows if another engine left delete files")
+    records: int = Field(
+        description="their rows; includes rows deleted by delete files that may apply to several data files"
+    )
     batches: int = Field(description="the number of batches")
     partitions_after: int = Field(description="the number of partitions afterwards")
 

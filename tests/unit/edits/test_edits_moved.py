@@ -44,10 +44,10 @@ class Applying:
         self.edits.append(edit)
         yield FoundEdit(cast(Any, session), base, edit, FoundRows({}, 0, new=pa.table({})), "t")
 
-    def stage(self, found: FoundEdit, counts: object) -> FoundEdit:
-        return found
+    def stage(self, found: FoundEdit, counts: object) -> "Staged":
+        return Staged(found.base)
 
-    def publish(self, found: FoundEdit, batch: str, *how: object) -> None:
+    def publish(self, found: "FoundEdit | Staged", batch: str, *how: object) -> None:
         if self.moves:
             self.moves -= 1
             add_column(self.catalog, f"late_{self.moves}")
@@ -57,6 +57,14 @@ class Applying:
         message = {BATCH_PROPERTY: batch, EDIT_PROPERTY: json.dumps(vars(EditCounts()))}
         with iceberg.transaction() as transaction, transaction.update_snapshot(message).fast_append():
             pass
+
+
+@dataclass
+class Staged:
+    """An edit that needs no files."""
+
+    base: EditBase
+    removed: tuple[str, ...] = ()
 
 
 class Place(Composed):

@@ -88,3 +88,10 @@ def test_rows_that_an_undo_brought_back_are_followed_into_its_files() -> None:
     traced = trace({"a"}, [*steps, touching])
     assert traced.files == {"c"}
     assert traced.suspects == (steps[0], touching)
+
+
+def test_a_commit_that_deleted_rows_of_a_file_may_have_touched_them_and_left_the_others_there() -> None:
+    step = TracedCommit(1, frozenset({"b"}), frozenset(), False, deleted_from=frozenset({"a"}))
+    beside = TracedCommit(2, frozenset(), frozenset(), False, deleted_from=frozenset({"other"}))
+    traced = trace({"a"}, [step, beside])
+    assert (traced.files, traced.suspects) == ({"a", "b"}, (step,))

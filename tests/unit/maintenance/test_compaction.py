@@ -48,6 +48,7 @@ from service.maintenance.compact.plan import choose, core_shares, small_files_be
 from service.maintenance.compact.report import CompactionOptions, CompactionOutcome, CompactionProgress
 from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
+from service.model.schema.types import TableSchema
 from service.settings import CompactionSettings, IcebergSettings, Settings
 from tests.fakes import FakeOwners
 from tests.harness import wait_until
@@ -136,6 +137,7 @@ class FakeSpark:
         uuid: str,
         planned: PlannedGroups,
         done: list[RewrittenGroup],
+        schema: TableSchema,
         batch: str,
         gate: Callable[[], None],
     ) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from service.catalog.files.data_files import DataFile
 from service.catalog.files.small import MIB, find_small_files, small_bytes
+from service.maintenance.compact.plan import small_files_beside
 from service.settings import CompactionSettings
 
 
@@ -50,6 +51,15 @@ def test_a_file_of_which_much_is_deleted_counts_as_small_and_is_worth_it_by_itse
     together = find_small_files([little, much, *files(1, 2)], 10, 3)
     assert [f.bytes for f in together.worth_merging] == [98, 1, 2]
     assert find_small_files([replace(f, rows=10, deleted=9) for f in files(1)], 10, 3).worth_merging == ()
+
+
+def test_delete_files_of_small_files_count_with_them() -> None:
+    one, other = files(1, 2)
+    deleted = replace(one, rows=10, deleted=1, deletes=("d",))
+    assert find_small_files([one, other], 10, 3).worth_merging == ()
+    assert find_small_files([deleted, other], 10, 3).worth_merging == (deleted, other)
+    assert find_small_files([deleted], 10, 2).worth_merging == ()
+    assert small_files_beside([deleted, other], 10, {one.path}) == {one.path: 3}
 
 
 def test_an_empty_table_has_nothing_to_do() -> None:

@@ -7,6 +7,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from service.engine.iceberg import scan_tasks
+from service.engine.iceberg.position_deletes import void_deletes
 from service.engine.iceberg.replace import EditedRows, FileReplacement, replace_files
 from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
@@ -110,12 +111,14 @@ def restate(
     counts = EditedRows(
         replaced.records + rewritten.records, listed, replaced.records, written, rewritten.records + written
     )
+    tasks = java_class("java.util.ArrayList")(found.tasks)
     what = FileReplacement(
         batch,
         target.snapshot_id,
-        scan_tasks.files_of(java_class("java.util.ArrayList")(found.tasks)) if found.tasks else None,
+        scan_tasks.files_of(tasks) if found.tasks else None,
         [*new, *rewritten.files],
         counts.verify,
+        void_deletes=void_deletes(tasks),
         summary=summary,
         tag=tag,
     )
