@@ -1,5 +1,6 @@
 """DELETE: remove the rows that match a filter."""
 
+from concurrent.futures import Future
 from functools import partial
 from typing import Literal
 
@@ -8,12 +9,18 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Table
 from service.commits.backups import Backups
 from service.commits.commit import Commits
+from service.commits.small_files import SmallFileChecks
 from service.edits.edits import Edits
+from service.edits.keyed import keyed_change
 from service.model.call import Call
 from service.model.edits import ByFilter, Edit
-from service.operations.edit_requests import EditPlan, EditResult, RowsRequest, edited
+from service.model.keyed.changes import KeyedChange
+from service.operations.edit_requests import CompactionAdvice, EditPlan, EditResult, RowsRequest, advice, edited
 from service.operations.examples import create_table, edit_response, write
-from service.operations.operation import DryRunResult, Example, operation
+from service.operations.operation import DryRunResult, Example, Result, operation
+from service.operations.shared_edits import edit_pool, share, shared_edit
+from service.writes.keyed.edit import SharedEditOutcome
+from service.writes.writes import Writes
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "baskets"}
 GIVEN = (
@@ -24,13 +31,13 @@ EXAMPLES = (
     Example(
         "Delete the rows that match a filter",
         {"operation": "DELETE", **ADDRESS, "filter": {"seen": {"lt": "2024-02-01"}}},
-        edit_response(records_deleted=1),
+        edit_response(records_deleted=1, compaction_recommended=False),
         given=GIVEN,
     ),
     Example(
         "Delete every row",
         {"operation": "DELETE", **ADDRESS, "all": True},
-        edit_response(records_deleted=3, scanned_files=0),
+        edit_response(records_deleted=3, scanned_files=0, compaction_recommended=False),
         given=GIVEN,
     ),
     Example(
@@ -50,7 +57,7 @@ class Deleted(BaseModel):
     records_deleted: int = Field(description="rows deleted")
 
 
-class DeleteResult(EditResult, Deleted):
+class DeleteResult(CompactionAdvice, EditResult, Deleted):
     """The response to a DELETE."""
 
 
@@ -62,14 +69,36 @@ class DeleteDryRun(DryRunResult):
     plan: DeletePlan = Field(description="what would happen")
 
 
-@operation(Delete, DeleteResult, pool="edits", examples=EXAMPLES, also=(DeleteDryRun,))
+@operation(Delete, DeleteResult, pool=edit_pool, examples=EXAMPLES, also=(DeleteDryRun,))
 def delete(
-    request: Delete, call: Call, commits: Commits, backups: Backups, edits: Edits
-) -> DeleteResult | DeleteDryRun:
+    request: Delete,
+    call: Call,
+    commits: Commits,
+    backups: Backups,
+    edits: Edits,
+    small_files: SmallFileChecks,
+    writes: Writes,
+) -> "Result | Future[bytes]":
     """Delete the rows that match a filter, or all rows with `all: true`."""
+    alone = partial(_alone, request, call, commits, backups, edits, small_files)
+    return share(request, call, writes, backups, partial(_change, request), _shared, alone)
+
+
+def _alone(
+    request: Delete, call: Call, commits: Commits, backups: Backups, edits: Edits, small_files: SmallFileChecks
+) -> DeleteResult | DeleteDryRun:
     table = commits.table(request.table_name, call)
     outcome = edits.run(table, "DELETE", partial(_edit, request), request.options(backups), call)
-    return edited(outcome, DeleteResult, DeleteDryRun, records_deleted=outcome.counts.deleted)
+    more = advice(outcome, small_files)
+    return edited(outcome, DeleteResult, DeleteDryRun, records_deleted=outcome.counts.deleted, **more)
+
+
+def _shared(outcome: SharedEditOutcome) -> DeleteResult:
+    return shared_edit(outcome, DeleteResult, records_deleted=outcome.part.counts.deleted)
+
+
+def _change(request: Delete, table: Table) -> KeyedChange | None:
+    return keyed_change(table, _edit(request, table))
 
 
 def _edit(request: Delete, table: Table) -> Edit:

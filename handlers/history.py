@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog, Snapshot
 from service.ledger.ledger import Ledger
+from service.ledger.requests import BatchRequests
 from service.model.times import utc
 from service.operations.examples import create_table, response, write
 from service.operations.operation import (
@@ -69,18 +70,31 @@ class History(Paged, TableRequest):
     operation: Literal["HISTORY"]
 
 
+class ListedRequest(BaseModel):
+    """One of the requests of a commit that edits share."""
+
+    request_id: str = Field(description="its `metadata.request_id`")
+    operation: str = Field(description="its operation")
+    records_added: int = Field(description="rows that it added")
+    records_removed: int = Field(description="rows that it removed")
+    records_updated: int = Field(description="rows that it updated")
+
+
 class ListedCommit(BaseModel):
     snapshot_id: ReturnedId = Field(description="its id, for `as_of`, DIFF and ROLLBACK")
     parent_id: ReturnedId | None = omit_when_null("the previous snapshot, which may have expired; absent for the first")
     committed_at: datetime = Field(description="when it was committed")
     operation: str = Field(
-        description="the operation that made it, such as WRITE or COMPACT; `iceberg_operation` if it is no longer "
-        "recorded, or if another engine made the commit"
+        description="the operation that made it, such as WRITE or COMPACT; MIXED if requests with several operations "
+        "share it; `iceberg_operation` if it is no longer recorded, or if another engine made the commit"
     )
     iceberg_operation: str = Field(description="append, overwrite, delete, or replace, which changes files but no rows")
     request_ids: list[str] = Field(
         description="`metadata.request_id` of every request in this commit, in order of arrival; empty if no longer "
         "recorded, and for commits of other engines"
+    )
+    requests: list[ListedRequest] | None = omit_when_null(
+        "what each of these requests did, in the same order; only in a commit that edits share with other requests"
     )
     records_added: int = Field(description="rows added")
     records_removed: int = Field(description="rows removed")
@@ -131,6 +145,7 @@ def _listed(entry: HistoryEntry) -> ListedCommit:
         operation=entry.requests.operation if entry.requests else kind,
         iceberg_operation=kind,
         request_ids=list(entry.requests.request_ids) if entry.requests else [],
+        requests=_requests(entry.requests) if entry.requests else None,
         records_added=entry.rows.added,
         records_removed=entry.rows.removed,
         records_updated=entry.rows.updated,
@@ -140,3 +155,18 @@ def _listed(entry: HistoryEntry) -> ListedCommit:
         is_current=entry.is_current,
         is_ancestor=entry.is_ancestor,
     )
+
+
+def _requests(batch: BatchRequests) -> list[ListedRequest] | None:
+    if len(batch.parts) < 2:
+        return None
+    return [
+        ListedRequest(
+            request_id=request_id,
+            operation=part.operation,
+            records_added=part.counts.inserted,
+            records_removed=part.counts.deleted,
+            records_updated=part.counts.updated,
+        )
+        for request_id, part in zip(batch.request_ids, batch.parts, strict=False)
+    ]

@@ -1,5 +1,6 @@
 """UPDATE: set columns in the rows that match a filter."""
 
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Literal
 
@@ -8,16 +9,22 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Table
 from service.commits.backups import Backups
 from service.commits.commit import Commits
+from service.commits.small_files import SmallFileChecks
 from service.edits.edits import Edits
+from service.edits.keyed import keyed_change
 from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.edits import Assignment, ByFilter, Edit
 from service.model.expressions.assigned import read_assignment
+from service.model.keyed.changes import KeyedChange
 from service.model.schema.columns import columns_of
 from service.model.schema.types import TableSchema
-from service.operations.edit_requests import EditPlan, EditResult, RowsRequest, edited
+from service.operations.edit_requests import CompactionAdvice, EditPlan, EditResult, RowsRequest, advice, edited
 from service.operations.examples import create_table, edit_response, write
-from service.operations.operation import DryRunResult, Example, operation
+from service.operations.operation import DryRunResult, Example, Result, operation
+from service.operations.shared_edits import edit_pool, share, shared_edit
+from service.writes.keyed.edit import SharedEditOutcome
+from service.writes.writes import Writes
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
 GIVEN = (
@@ -37,7 +44,7 @@ EXAMPLES = (
     Example(
         "Update the rows that match a filter",
         {"operation": "UPDATE", **ADDRESS, "updates": {"left": 10}, "filter": {"left": {"lt": 1}}},
-        edit_response(records_updated=1),
+        edit_response(records_updated=1, compaction_recommended=False),
         given=GIVEN,
     ),
     Example(
@@ -48,7 +55,7 @@ EXAMPLES = (
             "updates": {"spread_bps": {"expression": "(best_ask - best_bid) / ((best_ask + best_bid) / 2) * 10000"}},
             "filter": {"expression": "best_ask >= best_bid"},
         },
-        edit_response(records_updated=1),
+        edit_response(records_updated=1, compaction_recommended=False),
         given=QUOTED,
     ),
     Example(
@@ -74,7 +81,7 @@ class Updated(BaseModel):
     records_updated: int = Field(description="rows updated")
 
 
-class UpdateResult(EditResult, Updated):
+class UpdateResult(CompactionAdvice, EditResult, Updated):
     """The response to an UPDATE."""
 
 
@@ -86,14 +93,36 @@ class UpdateDryRun(DryRunResult):
     plan: UpdatePlan = Field(description="what would happen")
 
 
-@operation(Update, UpdateResult, pool="edits", examples=EXAMPLES, also=(UpdateDryRun,))
+@operation(Update, UpdateResult, pool=edit_pool, examples=EXAMPLES, also=(UpdateDryRun,))
 def update(
-    request: Update, call: Call, commits: Commits, backups: Backups, edits: Edits
-) -> UpdateResult | UpdateDryRun:
+    request: Update,
+    call: Call,
+    commits: Commits,
+    backups: Backups,
+    edits: Edits,
+    small_files: SmallFileChecks,
+    writes: Writes,
+) -> "Result | Future[bytes]":
     """Set columns to new values in the rows that match a filter."""
+    alone = partial(_alone, request, call, commits, backups, edits, small_files)
+    return share(request, call, writes, backups, partial(_change, request), _shared, alone)
+
+
+def _alone(
+    request: Update, call: Call, commits: Commits, backups: Backups, edits: Edits, small_files: SmallFileChecks
+) -> UpdateResult | UpdateDryRun:
     table = commits.table(request.table_name, call)
     outcome = edits.run(table, "UPDATE", partial(_edit, request), request.options(backups), call)
-    return edited(outcome, UpdateResult, UpdateDryRun, records_updated=outcome.counts.updated)
+    more = advice(outcome, small_files)
+    return edited(outcome, UpdateResult, UpdateDryRun, records_updated=outcome.counts.updated, **more)
+
+
+def _shared(outcome: SharedEditOutcome) -> UpdateResult:
+    return shared_edit(outcome, UpdateResult, records_updated=outcome.part.counts.updated)
+
+
+def _change(request: Update, table: Table) -> KeyedChange | None:
+    return keyed_change(table, _edit(request, table))
 
 
 def _edit(request: Update, table: Table) -> Edit:

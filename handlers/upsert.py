@@ -1,24 +1,32 @@
 """UPSERT: update the rows that have the records' keys, and insert the other records."""
 
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Literal
 
+import pyarrow as pa
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
 from service.commits.backups import Backups
 from service.commits.commit import Commits
+from service.commits.small_files import SmallFileChecks
 from service.edits.edits import Edits
+from service.edits.keyed import keyed_change
 from service.edits.upsert import prepare, refuse_incomplete, updatable
 from service.engine.jobs.edit import FoundRows
 from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.edits import ByKey, Edit
 from service.model.ingest.reserved import refuse_ingestion_table
+from service.model.keyed.changes import KeyedChange
 from service.model.schema.key_columns import key_columns
-from service.operations.edit_requests import EditPlan, EditRequest, EditResult, edited
+from service.operations.edit_requests import CompactionAdvice, EditPlan, EditRequest, EditResult, advice, edited
 from service.operations.examples import create_table, edit_response, write
-from service.operations.operation import DryRunResult, Example, operation
+from service.operations.operation import DryRunResult, Example, Result, operation
+from service.operations.shared_edits import edit_pool, share, shared_edit
+from service.writes.keyed.edit import SharedEditOutcome
+from service.writes.writes import Writes
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 GIVEN = (
@@ -31,7 +39,7 @@ EXAMPLES = (
     Example(
         "Insert or update by primary key",
         {"operation": "UPSERT", **ADDRESS, "records": [{"sku": "a", "price": "9.90"}, {"sku": "b", "price": 12}]},
-        edit_response(records_inserted=1, records_updated=1, records_unchanged=0),
+        edit_response(records_inserted=1, records_updated=1, records_unchanged=0, compaction_recommended=False),
         given=GIVEN,
     ),
     Example(
@@ -82,7 +90,7 @@ class Upserted(BaseModel):
     records_unchanged: int = Field(description="existing rows that already equal their record")
 
 
-class UpsertResult(EditResult, Upserted):
+class UpsertResult(CompactionAdvice, EditResult, Upserted):
     """The response to an UPSERT."""
 
 
@@ -94,11 +102,24 @@ class UpsertDryRun(DryRunResult):
     plan: UpsertPlan = Field(description="what would happen")
 
 
-@operation(Upsert, UpsertResult, pool="edits", examples=EXAMPLES, also=(UpsertDryRun,))
+@operation(Upsert, UpsertResult, pool=edit_pool, examples=EXAMPLES, also=(UpsertDryRun,))
 def upsert(
-    request: Upsert, call: Call, commits: Commits, backups: Backups, edits: Edits
-) -> UpsertResult | UpsertDryRun:
+    request: Upsert,
+    call: Call,
+    commits: Commits,
+    backups: Backups,
+    edits: Edits,
+    small_files: SmallFileChecks,
+    writes: Writes,
+) -> "Result | Future[bytes]":
     """Update the rows that have the records' keys, and insert the other records, in one commit."""
+    alone = partial(_alone, request, call, commits, backups, edits, small_files)
+    return share(request, call, writes, backups, partial(_change, request), _shared, alone)
+
+
+def _alone(
+    request: Upsert, call: Call, commits: Commits, backups: Backups, edits: Edits, small_files: SmallFileChecks
+) -> UpsertResult | UpsertDryRun:
     table = commits.table(request.table_name, call)
     refuse_ingestion_table(table.properties, table.name.table, "UPSERT")
     check = partial(_refuse_incomplete, request)
@@ -111,7 +132,29 @@ def upsert(
         records_inserted=counts.inserted,
         records_updated=counts.updated,
         records_unchanged=counts.unchanged,
+        **advice(outcome, small_files),
     )
+
+
+def _shared(outcome: SharedEditOutcome) -> UpsertResult:
+    counts = outcome.part.counts
+    return shared_edit(
+        outcome,
+        UpsertResult,
+        records_inserted=counts.inserted,
+        records_updated=counts.updated,
+        records_unchanged=counts.unchanged,
+    )
+
+
+def _change(request: Upsert, table: Table) -> KeyedChange | None:
+    refuse_ingestion_table(table.properties, table.name.table, "UPSERT")
+    edit = _edit(request, table)
+
+    def check_new(new: pa.Table) -> None:
+        _refuse_incomplete(request, edit, FoundRows({}, 0, new=new))
+
+    return keyed_change(table, edit, check_new)
 
 
 def _edit(request: Upsert, table: Table) -> Edit:

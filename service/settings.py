@@ -150,6 +150,8 @@ class WriteQueueSettings(_Section):
     batch_requests: Count = 2000
     batch_records: Annotated[int, Field(ge=1, le=10_000_000)] = 500_000
     batch_mb: Megabytes = 128
+    # Whether UPSERT, UPDATE and DELETE of rows that they name by key share commits, too.
+    shared_edits: bool = True
 
 
 class LimitSettings(_Section):

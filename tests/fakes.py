@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 import uuid as uuids
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -18,11 +18,13 @@ from typing import Any, Self, cast
 import pyarrow as pa
 from sqlalchemy import Dialect, event
 
+from service.catalog.files.data_files import DataFile
 from service.catalog.files.folders import remove_folder
+from service.catalog.files.key_lookup import KeyHits, key_tuples
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.small_files import SmallFileCheck, SmallFileChecks
-from service.engine.iceberg.swap import TableChanged
-from service.engine.jobs.append import append
+from service.engine.iceberg.swap import FilesChanged, TableChanged
+from service.engine.jobs.append import SharedReplacement, append, replace_rows
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
 from service.ledger import database
@@ -176,7 +178,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass
 class FakeEngine:
-    """Commits rows to a catalog in memory, as the job `append` does with Spark.
+    """Commits rows to a catalog in memory, as the jobs `append` and `replace_rows` do with Spark.
 
     `writing` is called while data files would be written, `committing` just before the commit and `committed` after
     it, each with the rows; what they raise is what the job raises then.
@@ -190,6 +192,9 @@ class FakeEngine:
     """The rows that each job was given."""
     commits: list[Rows] = field(default_factory=list)
     """The rows of each commit, of all tables."""
+    files: dict[str, pa.Table] = field(default_factory=dict)
+    """The rows of each file, as they are now; a path begins with the table's name in Spark."""
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     @property
     def as_engine(self) -> Engine:
@@ -199,9 +204,37 @@ class FakeEngine:
     def rows(self) -> Rows:
         return [row for commit in self.commits for row in commit]
 
-    def run(self, job: Callable[..., Any], table: str, data: pa.Table, batch: str, **how: Any) -> int:
-        assert job is append
-        rows: Rows = data.to_pylist()
+    def rows_of(self, table: str) -> Rows:
+        """The rows that a table has now."""
+        return [r for path, rows in self.files.items() if path.startswith(f"{table}/") for r in rows.to_pylist()]
+
+    def find(self, table: Table, lookups: Sequence[pa.Table]) -> KeyHits:
+        """As `find_keys` does with files."""
+        by_key: dict[tuple[str, ...], dict[tuple[Any, ...], dict[str, list[int]]]] = {}
+        files = {}
+        for keys in lookups:
+            hits = by_key[tuple(keys.column_names)] = {}
+            wanted = set(key_tuples(keys))
+            for path, rows in self.files.items():
+                if not path.startswith(f"{table.spark_name}/"):
+                    continue
+                files[path] = DataFile(path, rows.nbytes, rows.num_rows, (0,))
+                for i, key in enumerate(key_tuples(rows.select(keys.column_names))):
+                    if key in wanted and None not in key:
+                        hits.setdefault(key, {}).setdefault(path, []).append(i)
+        return KeyHits(by_key, files, len(files))
+
+    def read(
+        self, table: Table, paths: Iterable[str], columns: pa.Schema, positions: Mapping[str, Sequence[int]] | None
+    ) -> dict[str, pa.Table]:
+        """As `read_files` does."""
+        rows = {path: self.files[path].select(columns.names).cast(columns) for path in paths}
+        return rows if positions is None else {path: rows[path].take(pa.array(positions[path])) for path in rows}
+
+    def run(self, job: Callable[..., Any], table: str, data: Any, batch: str, **how: Any) -> int:
+        assert job in (append, replace_rows)
+        what = data if isinstance(data, SharedReplacement) else SharedReplacement(None, {}, {}, data, data.num_rows)
+        rows: Rows = what.rows.to_pylist()
         self.tries.append(rows)
         found = next((t for t in self.catalog.tables.values() if t.spark_name == table), None)
         if found is None:
@@ -209,9 +242,18 @@ class FakeEngine:
         if (found.uuid, found.schema_id) != (how["uuid"], how["schema_id"]):
             raise TableChanged(f"{table} has changed meanwhile")
         self.writing(rows)
+        if not {*what.removed, *what.deleted} <= self.files.keys():
+            raise FilesChanged("another writer changed the same rows in the meantime")
+        assert what.rows.num_rows == what.expected
         how["gate"]()
         self.committing(rows)
-        snapshot_id = self.catalog.append(found.name, batch)
+        snapshot_id = self.catalog.append(found.name, batch, **what.summary)
+        for path in what.removed:
+            del self.files[path]
+        for path, gone in what.deleted.items():
+            kept = [i for i in range(self.files[path].num_rows) if i not in set(gone)]
+            self.files[path] = self.files[path].take(pa.array(kept))
+        self.files[f"{table}/{next(self._numbers)}"] = what.rows
         self.commits.append(rows)
         self.committed(rows)
         return snapshot_id

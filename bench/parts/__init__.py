@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from bench.parts import age, bulk, clients, compact, ingest, neighbours, query, start, upsert, write
+from bench.parts import age, bulk, clients, compact, edits, ingest, neighbours, query, start, upsert, write
 
 PARTS: dict[int, ModuleType] = {
     1: write,
@@ -15,4 +15,5 @@ PARTS: dict[int, ModuleType] = {
     8: compact,
     9: neighbours,
     10: ingest,
+    11: edits,
 }

@@ -23,6 +23,7 @@ from service.errors import (
 from service.ledger.ledger import NO_SNAPSHOT, TAKEN, UNFINISHED, Batch, Ledger, NewBatch
 from service.ledger.table_records import STEPS
 from service.model.call import Call, IdempotencyKey
+from service.model.keyed.records import RequestPart, RequestRows
 from service.model.names import BATCH_PROPERTY, TableName
 from service.model.row_marks import RowShares
 
@@ -63,13 +64,16 @@ class Batches:
         records: int = 0,
         shares: RowShares | None = None,
         undoes: str | None = None,
+        parts: Sequence[RequestPart] = (),
+        rows: RequestRows | None = None,
     ) -> None:
         """Record a batch, its calls and their keys; nothing of it may be committed before. A name is of a new table."""
         name, table_uuid = (table, "") if isinstance(table, TableName) else (table.name, table.uuid)
         ids = [call.id[:200] for call in calls]
         keys = {call.key.id: call.key.fingerprint for call in calls if call.key}
         whose = {call.key.id: request_id for call, request_id in zip(calls, ids, strict=True) if call.key}
-        self._ledger.begin(NewBatch(batch, name, table_uuid, operation, ids, records, keys, whose, shares, undoes))
+        change = NewBatch(batch, name, table_uuid, operation, ids, records, keys, whose, shares, undoes, parts, rows)
+        self._ledger.begin(change)
 
     def settle_namespace(self, tenant: str, namespace: str) -> None:
         """Look up the failed changes of a namespace, and those of instances that are gone. Call it before another

@@ -4,7 +4,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from service.ledger.ledger import NO_SNAPSHOT, Batch, Ledger, NewBatch, Transact
 from service.ledger.table_records import TableRecords
 from service.metrics.metrics import Metrics
 from service.model.call import Call
+from service.model.keyed.records import RequestPart, RequestRows
 from service.model.names import BATCH_PROPERTY, TableName
 from service.model.row_marks import RowShares
 from service.model.schema.partition import PartitionField
@@ -143,19 +144,22 @@ class Commits:
         *,
         records: int = 0,
         shares: Callable[[], RowShares | None] = lambda: None,
+        parts: Sequence[RequestPart] = (),
+        rows: Callable[[], RequestRows | None] = lambda: None,
     ) -> tuple[str, int]:
         """Make a change that several calls share; returns its batch and its snapshot.
 
         The caller holds the table's lock, and ends the batch with the responses. `change(batch)` returns the snapshot.
         The batch is recorded while it runs, so it must call `must_be_ours` directly before its commit, which waits for
-        that. `shares` computes which rows belong to which call.
+        that. `shares` computes which rows belong to which call. If there are edits among the calls, `parts` says what
+        each did, and `rows` computes which rows each removed and added.
         """
 
         def attempt() -> tuple[str, int]:
             batch, started = _new_batch(), time.monotonic()
 
             def record() -> None:
-                self.batches.begin(batch, table, operation, calls, records, shares())
+                self.batches.begin(batch, table, operation, calls, records, shares(), parts=parts, rows=rows())
 
             snapshot_id = self.batches.run_while_recorded(batch, record, table, change)
             self._metrics.committed(operation, time.monotonic() - started)
@@ -266,6 +270,10 @@ class Commits:
         hold = self.locks.hold(table.uuid, call.check) if call else self.locks.hold(table.uuid)
         with hold, self._ledger.owners.table(table.uuid):
             yield
+
+    def among_instances(self, table: Table) -> AbstractContextManager[None]:
+        """Hold the table's lock among instances, for a caller that holds the one in this process."""
+        return self._ledger.owners.table(table.uuid)
 
     def current(self, table: Table) -> Table:
         """The table as it is now; TableNotFound if another table has its name."""

@@ -24,6 +24,7 @@ from service.catalog.lineage import (
 from service.catalog.tables import Table
 from service.commits.compared import differing_rows
 from service.edits.edits import base_of
+from service.edits.request_changes import RequestChange, SharedChanges, expanded, shared_changes
 from service.edits.trace import Traced, TracedCommit, UndoneChange, read_undone, standing, trace, without_effect
 from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
 from service.engine.jobs.undo import ChangedRows, UndoReversal, changes_that_added, read_files
@@ -46,14 +47,20 @@ class UndoTarget:
     batch: Batch
     request_id: str
 
+    @property
+    def operation(self) -> str:
+        """The operation of the request, which need not be that of the others in its batch."""
+        parts = zip(self.batch.request_ids, self.batch.parts, strict=False)
+        return next((part.operation for name, part in parts if name == self.request_id), self.batch.operation)
+
 
 @dataclass(frozen=True)
 class UndoPlan:
     """What Spark is to do, and the commits that it concerns."""
 
     reversal: UndoReversal
-    suspects: tuple[Commit, ...]
-    """The commits of `reversal.suspects`."""
+    suspects: tuple[Commit | RequestChange, ...]
+    """The commits, and requests that share one, of `reversal.suspects`."""
     later: tuple[Commit, ...]
     """All commits after the change that changed rows and were not undone."""
 
@@ -76,23 +83,29 @@ class UndoPlanner:
         """What to read and compare to undo a change; raises UndoTooLate if some of it is gone."""
         files, moves, after = self._files_of_change(target)
         effective = self._later_changes(target, after)
-        traced = trace(files.paths, self._traced_commits(after))
-        suspects = self._suspects(moves, traced, effective)
+        traced = trace(files.paths, self._traced_commits(target, after))
+        shared = self._shared(target)
+        later = [] if shared is None else shared.each(shared.after(target.request_id), self._undone)
+        found = self._suspects(moves, traced, effective)
+        suspects = (*later, *expanded(self.table, self.notes, found, self._undone))
         base = base_of(self.table, row_level=self.row_level)
         if not traced.files <= base.rows.keys():
             raise self._too_late(target, "a later state of the table")
-        came = self._rows_that_came(target, files)
+        own = None if shared is None else shared.change(shared.own(target.request_id))
+        came = own.came if own else self._rows_that_came(target, files)
         untouched = (came is files and traced.files == files.paths) and not (
             moves.takes_rows or suspects or any(base.live(path) != base.rows[path] for path in traced.files)
         )
         changes = [c for c in self.commits if c.snapshot_id == target.batch.snapshot_id]  # none if it has expired
-        went = self._removed_files(target, changes[0], "the state before it") if changes else None
-        keys = self._keys([*changes, *effective]) if moves.takes_rows else ()
+        went = own.went if own else None
+        if changes and own is None:
+            went = self._removed_files(target, changes[0], "the state before it")
+        keys = self._keys([*changes, *effective]) if went is not None else ()
         fresh, stale = self._differing_files(files.snapshot_id) if keys else (NO_FILES, NO_FILES)
         reversal = UndoReversal(
             base,
             self.table.kept_schema,
-            ChangedRows(came if isinstance(came, pa.Table) or came.paths else None, went),
+            ChangedRows(None if isinstance(came, SnapshotFiles) and not came.paths else came, went),
             traced.files,
             untouched,
             tuple(self._changed_rows(target, commit) for commit in suspects),
@@ -101,8 +114,22 @@ class UndoPlanner:
             stale,
             derived_since(self.table, files.snapshot_id),
             required_since(self.table),
+            ChangedRows(None, None) if shared is None else shared.change(shared.after(target.request_id)),
         )
         return UndoPlan(reversal, suspects, effective)
+
+    @cached_property
+    def _undone(self) -> frozenset[UndoneChange]:
+        """The requests whose changes are undone."""
+        return frozenset(standing_undos(self.table, self.notes).values())
+
+    def _shared(self, target: UndoTarget) -> SharedChanges | None:
+        """The changes of the requests in the batch of the change; None if no edits share it."""
+        batch = target.batch
+        found = shared_changes(self.table, self.notes, batch)
+        if found is None and batch.parts and len(batch.request_ids) > 1:
+            raise self._too_late(target, "the record of which rows of its batch were its own")
+        return found
 
     def _suspects(self, moves: FileChanges, traced: Traced, later: Sequence[Commit]) -> tuple[Commit, ...]:
         """The later commits to compare with the change, because they removed files that its rows were in, or concern
@@ -113,8 +140,10 @@ class UndoPlanner:
         once = self.notes.among(_DEDUPLICATE, removing)
         return tuple(c for c in later if c.snapshot_id in met or c.batch in once or (c.restores and moves.takes_rows))
 
-    def names(self, commit: Commit) -> list[str]:
+    def names(self, commit: Commit | RequestChange) -> list[str]:
         """The ids of the requests that made a commit."""
+        if isinstance(commit, RequestChange):
+            return [commit.request_id]
         return (self.notes.ids_of(commit.batch) if commit.batch else []) or [f"snapshot {commit.snapshot_id}"]
 
     def adding_requests(self, target: UndoTarget, plan: UndoPlan, met: pa.Table) -> list[str]:
@@ -123,15 +152,19 @@ class UndoPlanner:
         expired = set(files_by_snapshot(self.table, paths).values()) - {commit.snapshot_id for commit in self.commits}
         batches = self.notes.by_snapshots(self.table.uuid, expired).values()
         found = [request_id for batch in batches for request_id in batch.request_ids]
-        laters = [c for c in plan.later if not c.leaves_rows]
+        shared = self._shared(target)
+        beside = [] if shared is None else shared.each(shared.after(target.request_id), self._undone)
+        laters = [*beside, *expanded(self.table, self.notes, plan.later, self._undone)]
         changed = [self._changed_rows(target, commit) for commit in laters]
         for n in changes_that_added(self.session, plan.reversal, rows, changed):
             found += self._adding_requests_of(laters[n], changed[n], rows)
         return found
 
-    def _adding_requests_of(self, commit: Commit, changes: ChangedRows, rows: pa.Table) -> list[str]:
+    def _adding_requests_of(self, commit: Commit | RequestChange, changes: ChangedRows, rows: pa.Table) -> list[str]:
         """The requests of a commit that added some of the rows."""
         names = self.names(commit)
+        if isinstance(commit, RequestChange):
+            return names
         shared = self.notes.shares(commit.batch) if commit.batch and len(names) > 1 else None
         columns = current_names(self.table, shared.schema_id) if shared else None
         if shared is None or columns is None or not isinstance(changes.came, SnapshotFiles):
@@ -218,8 +251,10 @@ class UndoPlanner:
             return SnapshotFiles(now_id, now), SnapshotFiles(snapshot_id, then)
         return found
 
-    def _changed_rows(self, target: UndoTarget, commit: Commit) -> ChangedRows:
+    def _changed_rows(self, target: UndoTarget, commit: Commit | RequestChange) -> ChangedRows:
         """What a later commit changed, to be read; raises UndoTooLate if the state before it is gone."""
+        if isinstance(commit, RequestChange):
+            return commit.rows
         added = frozenset(self._moved(commit).added)
         came = SnapshotFiles(commit.snapshot_id, added) if added else None
         went = self._removed_files(target, commit, "the state before a later change")
@@ -235,9 +270,9 @@ class UndoPlanner:
             raise self._too_late(target, before)
         return SnapshotFiles(parent, frozenset(moves.removed), rows_deleted(self.table, moves))
 
-    def _traced_commits(self, after: Sequence[Commit]) -> Iterator[TracedCommit]:
+    def _traced_commits(self, target: UndoTarget, after: Sequence[Commit]) -> Iterator[TracedCommit]:
         """The commits that may have moved rows, or have brought back what another of them deleted."""
-        batches = {commit.batch for commit in after}
+        batches = {target.batch.batch, *(commit.batch for commit in after)}
         undos = {batch for batch, undone in standing_undos(self.table, self.notes).items() if undone.batch in batches}
         for commit in after:
             brings_back = commit.restores or commit.batch in undos

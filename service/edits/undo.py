@@ -228,4 +228,4 @@ class Undos:
 
 
 def _counts(target: UndoTarget, found: UndoFigures) -> UndoCounts:
-    return UndoCounts(found.removed, found.restored, len(found.files), target.batch.operation)
+    return UndoCounts(found.removed, found.restored, len(found.files), target.operation)

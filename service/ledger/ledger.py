@@ -11,7 +11,8 @@ from service.errors import KeyBusy
 from service.ledger import database
 from service.ledger.database import insert_new, parts, translated
 from service.ledger.owners import SharedInstances, SingleInstance
-from service.ledger.schema import batches, keys, shares, write_counts
+from service.ledger.schema import batches, keys, request_rows, shares, write_counts
+from service.model.keyed.records import RequestPart, RequestRows, read_parts, write_parts
 from service.model.names import TableName
 from service.model.row_marks import RowShares
 from service.model.times import HOUR_MS, now_ms
@@ -43,6 +44,12 @@ class Batch:
     request_ids: tuple[str, ...] = field(default=(), compare=False)
     undoes: str | None = field(default=None, compare=False)
     """For an UNDO: the batch and the request that it reverts."""
+    parts: tuple[RequestPart, ...] = field(default=(), compare=False)
+    """What each request did, if edits share the change."""
+
+    def part_of(self, key_id: str) -> RequestPart | None:
+        """What the request with a key did, if edits share the change."""
+        return next((part for part in self.parts if part.key == key_id), None)
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,9 @@ class NewBatch:
     shares: RowShares | None = None
     """If several requests share the change: which rows belong to which request."""
     undoes: str | None = None
+    parts: Sequence[RequestPart] = ()
+    rows: RequestRows | None = None
+    """If edits share the change: what each request did, and which rows it moved."""
 
 
 @dataclass(frozen=True)
@@ -147,11 +157,14 @@ class Ledger:
             "owner": self.owners.me,
             "begun_ms": now_ms(),
             "undoes": change.undoes,
+            "parts": write_parts(change.parts) if change.parts else None,
         }
         connection.execute(insert(batches), values)
         if change.shares:
             counts = ",".join(map(str, change.shares.counts))
             connection.execute(insert(shares), vars(change.shares) | {"batch": change.batch, "counts": counts})
+        if change.rows:
+            connection.execute(insert(request_rows), change.rows.stored(change.batch))
         if change.keys:
             whose = {key: change.whose.get(key, change.request_ids[0]) for key in change.keys}
             self._take_keys(connection, change.keys, whose, change.batch)
@@ -239,7 +252,7 @@ class Ledger:
 
     def writes(self, table_uuid: str) -> int:
         """How many WRITEs to a table have been counted."""
-        row = self.row(select(write_counts.c.writes).where(write_counts.c.table_uuid == table_uuid))
+        row = self.row(select(write_counts).where(write_counts.c.table_uuid == table_uuid))
         return int(row.writes) if row else 0
 
     def count_writes(self, table_uuid: str, writes: int) -> None:
@@ -258,7 +271,8 @@ class Ledger:
         with self._writing() as connection:
             for which in old:
                 connection.execute(delete(batches).where(which))
-            connection.execute(delete(shares).where(shares.c.until_ms < now_ms()))
+            for rows in (shares, request_rows):
+                connection.execute(delete(rows).where(rows.c.until_ms < now_ms()))
             undecided = select(batches.c.batch).where(batches.c.state.in_(UNFINISHED))
             old_key = keys.c.noted_ms < keys_before_ms
             connection.execute(delete(keys).where(old_key, keys.c.batch.is_(None) | keys.c.batch.not_in(undecided)))
@@ -381,9 +395,5 @@ def _count(connection: Connection, table_uuid: str, writes: int) -> None:
 def as_batch(row: Row[Any]) -> Batch:
     table = TableName(row.tenant, row.namespace, row.table_name)
     same = ("batch", "table_uuid", "operation", "state", "snapshot_id", "requests", "records", "owner", "begun_ms")
-    values = {name: row._mapping[name] for name in (*same, "undoes")}
+    values = {name: row._mapping[name] for name in (*same, "undoes")} | {"parts": read_parts(row.parts)}
     return Batch(table=table, request_ids=tuple(row.request_ids.split("\n")), **values)
-
-
-def request_ids(row: Row[Any]) -> tuple[str, ...]:
-    return tuple(filter(None, row.request_ids.split("\n")))

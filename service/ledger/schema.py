@@ -20,7 +20,7 @@ from sqlalchemy import (
 metadata = MetaData()
 
 # The number of this layout: it grows with each change of the tables below.
-LAYOUT = 2
+LAYOUT = 3
 layout = Table("layout", metadata, Column("number", Integer, primary_key=True))
 
 batches = Table(
@@ -41,6 +41,7 @@ batches = Table(
     Column("ended_ms", BigInteger, index=True),
     Column("owner", String(40), nullable=False, server_default=""),  # the instance that began it, or took it over
     Column("undoes", Text),  # for an UNDO: the batch and the request that it reverts
+    Column("parts", Text),  # JSON: what each request did, if edits share the change
 )
 
 # UNDO searches the latest changes of a table by request id.
@@ -54,6 +55,16 @@ shares = Table(
     Column("counts", Text, nullable=False),  # the rows of each request, in the order of their ids
     Column("unmarked", Integer, nullable=False),
     Column("marks", LargeBinary, nullable=False),
+    Column("schema_id", Integer, nullable=False),
+    Column("until_ms", BigInteger, nullable=False, index=True),
+)
+
+# The rows that each request of a batch with edits removed and added, as long as one of them can be undone.
+request_rows = Table(
+    "request_rows",
+    metadata,
+    Column("batch", String(40), primary_key=True),
+    Column("rows", LargeBinary, nullable=False),  # an Arrow stream
     Column("schema_id", Integer, nullable=False),
     Column("until_ms", BigInteger, nullable=False, index=True),
 )

@@ -7,14 +7,15 @@ from sqlalchemy import ColumnElement, select
 from service.ledger.database import parts
 from service.ledger.ledger import Batch, Ledger, as_batch
 from service.ledger.requests import requests_by_batch
-from service.ledger.schema import batches, shares
+from service.ledger.schema import batches, request_rows, shares
+from service.model.keyed.records import RequestRows, read_rows
 from service.model.row_marks import RowShares
 
 _DONE = batches.c.state == "done"
 
 
 class UndoRecords:
-    """Reads the tables `batches` and `shares` of a ledger."""
+    """Reads the tables `batches`, `shares` and `request_rows` of a ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -33,6 +34,10 @@ class UndoRecords:
             found |= {batch.snapshot_id: batch for batch in done if batch.snapshot_id is not None}
         return found
 
+    def batch(self, batch: str) -> Batch | None:
+        """A batch, if it is known."""
+        return self._ledger.find(batch)
+
     def undone(self, table_uuid: str) -> list[Batch]:
         """The UNDOs of a table that were committed, oldest first."""
         return self._found(table_uuid, batches.c.undoes.is_not(None), _DONE)
@@ -44,6 +49,12 @@ class UndoRecords:
             return None
         counts = tuple(int(count) for count in row.counts.split(","))
         return RowShares(counts, row.unmarked, bytes(row.marks), row.schema_id, row.until_ms)
+
+    def rows_by_request(self, batch: str) -> RequestRows | None:
+        """The rows that each request of a batch removed and added; None if no edits share it, or if that is kept no
+        longer."""
+        row = self._ledger.row(select(request_rows).where(request_rows.c.batch == batch))
+        return None if row is None else read_rows(bytes(row.rows), row.schema_id, row.until_ms)
 
     def among(self, operation: str, ids: Sequence[str]) -> set[str]:
         """Those of these batches that have this operation."""

@@ -76,8 +76,8 @@ RECORDED = (
     MetricSpec(
         "firn_stream_seconds", "histogram", "Time from a streamed response's first bytes to its end.", (), _LONG
     ),
-    MetricSpec("firn_batch_requests", "histogram", "WRITEs that shared a commit.", (), _REQUESTS),
-    MetricSpec("firn_batch_records", "histogram", "Records of the WRITEs that shared a commit.", (), _RECORDS),
+    MetricSpec("firn_batch_requests", "histogram", "WRITEs and edits that shared a commit.", (), _REQUESTS),
+    MetricSpec("firn_batch_records", "histogram", "Records that they wrote.", (), _RECORDS),
     MetricSpec(
         "firn_commit_seconds",
         "histogram",
@@ -195,8 +195,8 @@ GAUGES = (
     MetricSpec("firn_requests_in_progress", "gauge", "Requests received and not answered yet."),
     MetricSpec("firn_requests_waiting", "gauge", "Requests that wait for a thread of their pool.", ("pool",)),
     MetricSpec("firn_request_memory_bytes", "gauge", "Estimated memory of the requests in progress."),
-    MetricSpec("firn_write_queue_requests", "gauge", "WRITEs that wait for their table's next commit."),
-    MetricSpec("firn_write_queue_tables", "gauge", "Tables for which WRITEs wait or are being committed."),
+    MetricSpec("firn_write_queue_requests", "gauge", "WRITEs and edits that wait for their table's next commit."),
+    MetricSpec("firn_write_queue_tables", "gauge", "Tables for which such requests wait or are being committed."),
     MetricSpec("firn_unresolved_changes", "gauge", "Changes whose outcome is unknown or not recorded yet."),
     MetricSpec(
         "firn_schedules_overdue", "gauge", "Schedules that have been due for a minute and that no instance has started."

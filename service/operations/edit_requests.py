@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Table
 from service.commits import tokens
 from service.commits.backups import Backups
+from service.commits.small_files import NOT_CHECKED, SmallFileChecks
 from service.edits.edits import EditOptions, EditOutcome
 from service.edits.restore import RestoreOutcome
 from service.engine.iceberg.swap import Tag
@@ -137,6 +138,13 @@ class EditResult(BackedUpResult, EditFigures):
     """The response to an edit."""
 
 
+class CompactionAdvice(BaseModel):
+    """What the check for small files found, which every change of rows makes from time to time."""
+
+    compaction_recommended: bool = Field(description="whether COMPACT would find enough small files to merge")
+    small_files_count: int | None = omit_when_null("small files in the table; absent if this request did not check")
+
+
 class EditPlan(SampledPlan, EditFigures):
     """What an edit would do."""
 
@@ -196,7 +204,16 @@ def _restored(outcome: RestoreOutcome) -> dict[str, Any]:
     return {name: getattr(outcome, name) for name in RestoreFigures.model_fields}
 
 
-def edited(outcome: EditOutcome, result: type[E], preview: type[P], **counts: int) -> E | P:
+def advice(outcome: EditOutcome, small_files: SmallFileChecks) -> dict[str, Any]:
+    """The fields of CompactionAdvice; none for a dry run."""
+    if outcome.samples is not None:
+        return {}
+    commit = outcome.commit
+    check = small_files.check_after_write(commit.after) if commit.snapshot else NOT_CHECKED
+    return {"compaction_recommended": check.compaction_recommended, "small_files_count": check.small_files_count}
+
+
+def edited(outcome: EditOutcome, result: type[E], preview: type[P], **counts: Any) -> E | P:
     """The response to an edit or, if it has samples, to its dry run."""
     metadata = Metadata(snapshot_id=outcome.commit.snapshot_id)
     figures = {**counts, **edit_figures(outcome)}

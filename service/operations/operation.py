@@ -24,8 +24,9 @@ from service.model.wire import omit_when_null as omit_when_null
 from service.queries.streaming.streams import Stream
 
 # The threads that a request runs on. "inline" requests neither read nor wait: they run on the thread that received
-# them. "metadata" reads metadata and "tables" changes it, both without Spark: they never wait for a Spark session.
-Pool = Literal["inline", "metadata", "tables", "queries", "edits", "bulk", "maintenance"]
+# them. So do "queued" ones until a commit that they share with others; until then they can be cancelled. "metadata"
+# reads metadata and "tables" changes it, both without Spark: they never wait for a Spark session.
+Pool = Literal["inline", "queued", "metadata", "tables", "queries", "edits", "bulk", "maintenance"]
 T = TypeVar("T")
 Q = TypeVar("Q", bound="Request")
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from service.errors import NotFound, OutcomeUnknown
+from service.errors import DeadlineExceeded, NotFound, OutcomeUnknown
 from service.jobs.jobs import Jobs
 from service.ledger.ledger import Ledger
 from service.metrics.catalogue import BULK, NONE
@@ -125,11 +125,12 @@ class Pipeline:
 
     async def _success(self, call: Call, work: Work, disconnected: Disconnected | None) -> Response:
         call.respond = lambda result: envelope.success(result, self._keys.request_id(call), call.elapsed_ms)
-        call.is_change = work.pool in ("inline", "tables", "edits")
+        here = work.pool in ("inline", "queued")
+        call.is_change = here or work.pool in ("tables", "edits")
         if work.pool == "inline":
             call.seal()  # it is soon shared with other calls
         async with watching(call, disconnected if work.pool != "inline" else None):
-            if work.pool != "inline":
+            if not here:
                 result = await self._threads.run(work.pool, call, work.run)
             elif call.size > _LARGE:
                 result = await asyncio.to_thread(work.run, call)
@@ -146,6 +147,8 @@ class Pipeline:
         try:
             return Response(200, await shared_result(result, call))
         except OutcomeUnknown as e:
+            if work.pool == "queued" and call.cancel(DeadlineExceeded()):
+                call.check()  # its commit has not begun
             self.admission.hold()  # a stop waits for it
             result.add_done_callback(lambda _: self.admission.leave("inline"))
             return replace(failure(e, call), pending=result)

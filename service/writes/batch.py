@@ -1,12 +1,21 @@
-"""A batch of WRITEs: one row in the ledger, one Spark job, one commit; then its responses, stored and sent."""
+"""A batch of WRITEs and edits: one row in the ledger, one Spark job, one commit; then the responses."""
 
+import logging
 from collections.abc import Sequence
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 
+import pyarrow as pa
+
+from service.catalog.files.columns import UnreadableFile
+from service.catalog.files.key_lookup import TooManyRows
+from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.commits.small_files import NOT_CHECKED, SmallFileChecks
 from service.engine.iceberg.swap import TableChanged
-from service.engine.jobs.append import append
+from service.engine.jobs.append import append, replace_rows
 from service.engine.session.engine import Engine
 from service.errors import (
     CatalogUnavailable,
@@ -21,11 +30,19 @@ from service.errors import (
     Unavailable,
 )
 from service.metrics.metrics import Metrics
+from service.model.keyed.records import RequestPart, RequestRows, rows_of, rows_written
 from service.model.properties import edit_policy
 from service.model.row_marks import RowShares, share_rows
 from service.model.times import HOUR_MS, now_ms
 from service.settings import EditSettings
 from service.writes.entry import PendingWrite, WriteOutcome, together
+from service.writes.keyed.edit import PendingEdit, SharedEditOutcome
+from service.writes.keyed.plan import KeyFiles, SharedPlan, plan_batch
+from service.writes.queue import Pending
+
+log = logging.getLogger("firn.writes")
+MIXED = "MIXED"
+"""The operation of a batch whose requests have several."""
 
 # Failures that are never the fault of one entry.
 _NOT_OF_ONE_ENTRY = (
@@ -39,12 +56,32 @@ _MOST_REFUSED = 30
 
 
 @dataclass(frozen=True)
-class CommittedWrites:
-    """Entries that share a snapshot."""
+class CommittedBatch:
+    """Entries that share a snapshot. `parts` say what each did, if there are edits among them."""
 
-    batch: str
-    entries: list[PendingWrite]
-    snapshot_id: int
+    batch: str | None
+    """None if no entry changed anything, and so nothing was committed."""
+    entries: Sequence[Pending]
+    snapshot_id: int | None
+    parts: Sequence[RequestPart] = ()
+
+    @property
+    def recorded(self) -> list[int]:
+        """The positions of the entries that the batch is recorded with."""
+        if self.batch is None:
+            return []
+        return [i for i in range(len(self.entries)) if not self.parts or self.parts[i].counts.changes_rows]
+
+
+@dataclass
+class BatchResults:
+    """What became of entries: committed together, to be tried again as the table has changed, or to be made alone."""
+
+    committed: list[CommittedBatch] = field(default_factory=list)
+    uncommitted: list[Pending] = field(default_factory=list)
+    alone: list[PendingEdit] = field(default_factory=list)
+    table: Table | None = None
+    """The table as it was last read."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +93,31 @@ class WriteBatches:
     small_files: SmallFileChecks
     metrics: Metrics = field(default_factory=Metrics)
     edits: EditSettings = field(default_factory=EditSettings)
+    keys: KeyFiles = field(default_factory=KeyFiles)
 
-    def commit(self, entries: list[PendingWrite]) -> tuple[list[CommittedWrites], list[PendingWrite]]:
-        """Commit the entries, together if possible; returns what was committed, and the entries that were not because
-        the table has changed. All others get their failure here.
+    def commit(self, entries: Sequence[Pending]) -> BatchResults:
+        """Commit the entries, together if possible. Those that fail get their failure here.
 
         A batch that fails is split until the entries at fault are found.
         """
-        committed: list[CommittedWrites] = []
+        results = BatchResults()
         failed_alone: list[type[Exception]] = []
         waiting = [entries]
         while waiting:
             part = waiting.pop()
             try:
-                committed.append(self._committed(part))
+                writes = [entry for entry in part if isinstance(entry, PendingWrite)]
+                results.committed.append(
+                    self._committed(writes) if len(writes) == len(part) else self._with_edits(part, results)
+                )
                 failed_alone.clear()
             except TableChanged:
-                return committed, [entry for p in [part, *reversed(waiting)] for entry in p]
+                results.uncommitted.extend(entry for p in [part, *reversed(waiting)] for entry in p)
+                return results
+            except (UnreadableFile, TooManyRows) as e:
+                log.info("Spark makes the edits of a batch of %d requests: %s", len(part), e)
+                results.alone.extend(entry for entry in part if isinstance(entry, PendingEdit))
+                waiting += [writes] if writes else []
             except KeyBusy as e:
                 # Only the entries with these keys fail; if none is named, all do.
                 busy = [entry for entry in part if entry.call.key and entry.call.key.id in e.keys]
@@ -87,27 +132,100 @@ class WriteBatches:
                 else:
                     failed_alone.append(type(e))
                     refuse(part, e)
-        return committed, []
+        return results
 
-    def respond(self, done: CommittedWrites) -> None:
+    def respond(self, done: CommittedBatch) -> None:
         """Store the responses of the entries that have keys, then send all of them."""
-        table, count, records = done.entries[0].table, len(done.entries), sum(entry.count for entry in done.entries)
+        if not done.entries:
+            return
+        table, recorded = done.entries[0].table, done.recorded
         assert table is not None
-        checks = self.small_files.check_batch(table, count)
+        count = len(recorded)
+        records = rows_written(done.parts) if done.parts else sum(entry.count for entry in done.entries)
+        checks = self.small_files.check_batch(table, count) if recorded else {}
+        check = {position: checks.get(n, NOT_CHECKED) for n, position in enumerate(recorded)}
         bodies = [
-            entry.reply(WriteOutcome(entry.count, done.snapshot_id, count, records, checks.get(i, NOT_CHECKED)))
+            entry.reply(SharedEditOutcome(done.parts[i], done.snapshot_id, check.get(i, NOT_CHECKED)))
+            if isinstance(entry, PendingEdit)
+            else entry.reply(WriteOutcome(entry.count, done.snapshot_id, count, records, check.get(i, NOT_CHECKED)))
             for i, entry in enumerate(done.entries)
         ]
-        stored = {e.call.key.id: body for e, body in zip(done.entries, bodies, strict=True) if e.call.key}
-        if stored:
+        stored = {key.id: bodies[i] for i in recorded if (key := done.entries[i].call.key)}
+        if stored and done.batch and done.snapshot_id:
             self.commits.batches.end(done.batch, done.snapshot_id, stored, (table.uuid, count))
-        for entry, body in zip(done.entries, bodies, strict=True):
-            entry.response.set_result(body)
-        if not stored:
-            self.commits.batches.end_in_background(done.batch, done.snapshot_id, (table.uuid, count))
-        self.commits.notify(table)
+        kept = set(recorded)
+        for i, (entry, body) in enumerate(zip(done.entries, bodies, strict=True)):
+            entry.response.set_result(body if i in kept else self.commits.store_response(entry.call, body))
+        if done.batch and done.snapshot_id:
+            if not stored:
+                self.commits.batches.end_in_background(done.batch, done.snapshot_id, (table.uuid, count))
+            self.commits.notify(table)
 
-    def _committed(self, entries: list[PendingWrite]) -> CommittedWrites:
+    def _with_edits(self, entries: Sequence[Pending], results: BatchResults) -> CommittedBatch:
+        """Commit a batch that has edits. Entries that are refused get their refusal here, and those that need a commit
+        of their own are added to the results."""
+        table = entries[0].table
+        assert table is not None
+        with self.commits.among_instances(table):
+            results.table = current = self._current(table)
+            try:
+                plan = plan_batch(current, entries, self.keys, self.edits)
+            except (UnicodeDecodeError, pa.ArrowException) as e:  # such as text that other engines wrote
+                raise UnreadableFile(str(e)) from e
+            if plan.changing:
+                batch, snapshot_id = self._commit_plan(current, plan)
+                done = CommittedBatch(batch, plan.entries, snapshot_id, plan.parts)
+            else:
+                done = CommittedBatch(None, plan.entries, current.current_snapshot_id, plan.parts)
+        results.alone += plan.alone
+        for entry, refusal in plan.refused:
+            refuse([entry], refusal)
+        return done
+
+    def _current(self, table: Table) -> Table:
+        """The table as it is now; TableChanged if the entries must be checked against it again."""
+        try:
+            current = self.commits.current(table)
+        except TableNotFound as e:
+            raise TableChanged(f"{table.name} was dropped or replaced") from e
+        if (current.schema_id, current.derived) != (table.schema_id, table.derived):
+            raise TableChanged(f"the schema of {table.name} has changed")
+        return current
+
+    def _commit_plan(self, table: Table, plan: SharedPlan) -> tuple[str, int]:
+        changing = plan.changing
+        entries, parts = [plan.entries[i] for i in changing], [plan.parts[i] for i in changing]
+        operations = {entry.operation for entry in entries}
+
+        def replace(batch: str) -> int:
+            return self.engine.run(
+                replace_rows,
+                table.spark_name,
+                plan.what,
+                batch,
+                uuid=table.uuid,
+                schema_id=table.schema_id,
+                gate=lambda: self.commits.must_be_ours(batch),
+            )
+
+        def rows() -> RequestRows | None:
+            """The rows that each request moved, for as long as it can be undone. Those of a single one are in files."""
+            hours = edit_policy(table.properties, self.edits).undo_retention_hours if len(entries) > 1 else 0
+            changes = replaced(plan.applied, changes=tuple(plan.applied.changes[i] for i in changing))
+            return rows_of(changes, table.schema_id, now_ms() + hours * HOUR_MS) if hours else None
+
+        made = self.commits.commit_shared(
+            table,
+            operations.pop() if len(operations) == 1 else MIXED,
+            [entry.call for entry in entries],
+            replace,
+            parts=parts,
+            rows=rows,
+        )
+        self.metrics.batch(len(entries), rows_written(parts))
+        return made
+
+    def _committed(self, entries: list[PendingWrite]) -> CommittedBatch:
         table, rows = entries[0].table, together(entries)
         assert table is not None
 
@@ -134,10 +252,11 @@ class WriteBatches:
             table, "WRITE", calls, write, records=rows.num_rows, shares=shares
         )
         self.metrics.batch(len(entries), rows.num_rows)
-        return CommittedWrites(batch, entries, snapshot_id)
+        return CommittedBatch(batch, entries, snapshot_id)
 
 
-def refuse(entries: Sequence[PendingWrite], failure: Exception) -> None:
+def refuse(entries: Sequence[Pending], failure: Exception) -> None:
     """End entries with a failure."""
     for entry in entries:
-        entry.response.set_exception(failure)
+        with suppress(InvalidStateError):  # an edit that was cancelled in the meantime
+            entry.response.set_exception(failure)

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -35,7 +35,7 @@ Reply = Callable[[WriteOutcome], bytes]
 SMALL = 1000
 
 
-def _running() -> "Future[bytes]":
+def running() -> "Future[bytes]":
     """A future that nobody can cancel: a batch goes on, whoever waits for it."""
     future: Future[bytes] = Future()
     future.set_running_or_notify_cancel()
@@ -51,11 +51,13 @@ class PendingWrite:
     records: list[Any]
     size: int
     reply: Reply
-    response: "Future[bytes]" = field(default_factory=_running)
+    response: "Future[bytes]" = field(default_factory=running)
     count: int = 0
     table: Table | None = None
     columns: dict[str, list[Any]] | pa.Table | None = None
     rechecks: int = 0
+    is_edit: ClassVar[bool] = False
+    operation: ClassVar[str] = "WRITE"
 
     @property
     def small(self) -> bool:

@@ -1,14 +1,19 @@
-"""The WRITEs that wait for one table's next commit."""
+"""The WRITEs, and the edits of rows by key, that wait for one table's next commit."""
 
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
 
 from service.settings import WriteQueueSettings
 from service.writes.entry import PendingWrite
+from service.writes.keyed.edit import PendingEdit
 
 MIB = 1024 * 1024
+Pending: TypeAlias = PendingWrite | PendingEdit
+# The ledger keeps the rows that each request of a batch with edits moved.
+_MOST_WITH_EDITS = 10_000
 # Parts of `linger_ms`: the longest wait in all, and the longest one for the next client while they keep coming.
 _LONGEST_LINGER, _LINGER_GAP = 4, 0.3
 
@@ -23,14 +28,14 @@ class Queue:
         self._settings = settings
         self._request_lock = request_lock
         self._changed = threading.Condition()
-        self._waiting: deque[PendingWrite] = deque()
+        self._waiting: deque[Pending] = deque()
         self._requested = False
         self._expected = 0
         """How many clients there are, as far as the last batch and those that waited beside it show."""
         self._last_done_at = 0.0
         self._last_added_at = 0.0
 
-    def add(self, entry: PendingWrite) -> None:
+    def add(self, entry: Pending) -> None:
         with self._changed:
             self._waiting.append(entry)
             self._last_added_at = time.monotonic()
@@ -40,16 +45,22 @@ class Queue:
         if first:
             self._request_lock()
 
-    def take(self) -> list[PendingWrite]:
+    def take(self) -> list[Pending]:
         """The next batch, once the lock is held; it may wait some milliseconds for clients that just got a response."""
         with self._changed:
             self._linger()
-            batch: list[PendingWrite] = []
+            batch: list[Pending] = []
             records = size = 0
+            edits, upsert_keys = False, set[tuple[str, ...]]()
             while self._waiting:
                 entry = self._waiting[0]
                 records, size = records + entry.count, size + entry.size
-                if batch and not self._fits(entry, batch, records, size):
+                if entry.is_edit or edits:
+                    fits = self._fits_edits(entry, batch, records, upsert_keys, edits)
+                    edits = True
+                else:
+                    fits = True
+                if batch and not (fits and self._fits(entry, batch, records, size)):
                     break
                 batch.append(self._waiting.popleft())
             return batch
@@ -90,7 +101,7 @@ class Queue:
                 return
             self._changed.wait(left)
 
-    def _fits(self, entry: PendingWrite, batch: list[PendingWrite], records: int, size: int) -> bool:
+    def _fits(self, entry: Pending, batch: list[Pending], records: int, size: int) -> bool:
         settings = self._settings
         return (
             settings.group_commit
@@ -100,3 +111,15 @@ class Queue:
             # The record of which rows belong to which request leaves out the largest one.
             and (entry.small or all(other.small for other in batch))
         )
+
+    def _fits_edits(
+        self, entry: Pending, batch: list[Pending], records: int, upsert_keys: set[tuple[str, ...]], edits: bool
+    ) -> bool:
+        """Whether an entry fits a batch that has edits, or gets its first one.
+
+        All of its UPSERTs have the same keys, which the snapshot names.
+        """
+        if isinstance(entry, PendingEdit) and entry.upsert_keys:
+            upsert_keys.add(entry.upsert_keys)
+        small = entry.small and (edits or all(other.small for other in batch))
+        return small and records <= _MOST_WITH_EDITS and len(upsert_keys) <= 1

@@ -1,4 +1,4 @@
-"""WRITEs: requests that write to a table at the same time share a commit."""
+"""WRITEs, and edits of rows by key: requests that change a table at the same time share a commit."""
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,11 +15,14 @@ from service.errors import CommitConflict, FirnError, ShuttingDown
 from service.ledger.ledger import Batch
 from service.metrics.metrics import Metrics
 from service.model.call import Call
+from service.model.keyed.records import rows_written
 from service.model.names import TableName
 from service.settings import Settings
-from service.writes.batch import CommittedWrites, WriteBatches, refuse
+from service.writes.batch import BatchResults, WriteBatches, refuse
 from service.writes.entry import SMALL, PendingWrite, Reply, WriteOutcome
-from service.writes.queue import Queue
+from service.writes.keyed.edit import PendingEdit, SharedEditOutcome
+from service.writes.keyed.plan import KeyFiles
+from service.writes.queue import Pending, Queue
 
 _QUEUES = 10_000  # idle queues are kept, too: they know how many clients to expect
 _TABLES = 1000  # as last seen, so that a small WRITE is checked without reading metadata
@@ -37,12 +40,14 @@ class Writes:
         commits: Commits,
         small_files: SmallFileChecks,
         metrics: Metrics | None = None,
+        keys: KeyFiles | None = None,
     ) -> None:
         self._settings = settings.writes
         self._catalog = catalog
         self._commits = commits
         metrics = metrics or Metrics()
-        self._batches = WriteBatches(engine, commits, small_files, metrics, settings.iceberg.edits)
+        keys = keys or KeyFiles()
+        self._batches = WriteBatches(engine, commits, small_files, metrics, settings.iceberg.edits, keys)
         # While it is held, a stopping service may refuse entries, whose callers may append again on this thread.
         self._lock = threading.RLock()
         # A table may have changed since: whatever is done with it checks that again.
@@ -50,6 +55,8 @@ class Writes:
         # By name, too: some WRITEs still name a table as it was called before it was renamed.
         self._queues: dict[tuple[str, TableName], Queue] = {}
         self._checking = ThreadPoolExecutor(4, thread_name_prefix="firn-intake")
+        # Most of them wait for the lock of their table.
+        self._alone = ThreadPoolExecutor(settings.limits.edit_threads, thread_name_prefix="firn-alone")
         self._committing = ThreadPoolExecutor(settings.spark.sessions, thread_name_prefix="firn-commit")
         metrics.read("firn_write_queue_requests", lambda: self.waiting)
         metrics.read("firn_write_queue_tables", lambda: sum(not queue.idle for queue in self._every_queue()))
@@ -74,19 +81,44 @@ class Writes:
             self._queue(entry)
         return entry.response
 
+    def edit(self, entry: PendingEdit) -> "Future[bytes]":
+        """Commit an edit with whatever else waits, or in a commit of its own if it cannot share one.
+
+        Returns at once. It can be cancelled until its batch begins. The response is stored under the call's key.
+        """
+        entry.call.on_cancel(entry.cancel)
+        with self._lock:
+            seen = self._seen.get(entry.name)
+        if entry.call.earlier or (seen is None and self._settings.shared_edits):
+            self._check_later(entry)
+        elif seen is None or not self._settings.shared_edits:
+            self._start_alone(entry)
+        else:
+            try:
+                shares = entry.fit(seen)
+            except FirnError:  # the table may have changed since
+                self._check_later(entry)
+            else:
+                self._queue_or_start(entry, shares)
+        return entry.response
+
     @property
     def waiting(self) -> int:
-        """How many WRITEs wait for a commit, of all tables."""
+        """How many WRITEs and edits wait for a commit, of all tables."""
         return sum(queue.waiting for queue in self._every_queue())
 
     def close(self) -> None:
         self._checking.shutdown(wait=False)
+        self._alone.shutdown(wait=False)
         self._committing.shutdown(wait=False)
 
-    def _check_later(self, entry: PendingWrite) -> None:
+    def _check_later(self, entry: Pending) -> None:
         def run() -> None:
             try:
-                self._check(entry)
+                if isinstance(entry, PendingEdit):
+                    self._check_edit(entry)
+                else:
+                    self._check(entry)
             except Exception as e:
                 refuse([entry], e)
 
@@ -113,6 +145,40 @@ class Writes:
         else:
             self._queue(entry)
 
+    def _check_edit(self, entry: PendingEdit) -> None:
+        """Check an edit against the table as it is now."""
+        earlier = self._commits.earlier_batch(entry.call)
+        part = earlier.part_of(entry.call.key.id) if earlier and entry.call.key else None
+        if earlier and part:
+            body = entry.reply(SharedEditOutcome(part, earlier.snapshot_id, NOT_CHECKED))
+            if entry.begin(seal=False):
+                entry.response.set_result(self._commits.store_response(entry.call, body))
+        elif earlier or not self._settings.shared_edits:
+            self._start_alone(entry)  # as it was made
+        else:
+            self._queue_or_start(entry, entry.fit(self._load(entry.name)))
+
+    def _queue_or_start(self, entry: PendingEdit, shares: bool) -> None:
+        if shares:
+            self._queue(entry)
+        else:
+            self._start_alone(entry)
+
+    def _start_alone(self, entry: PendingEdit) -> None:
+        """Make an edit in a commit of its own, on a thread of its own."""
+
+        def run() -> None:
+            if entry.begin(seal=False):
+                try:
+                    entry.response.set_result(self._commits.store_response(entry.call, entry.alone()))
+                except Exception as e:
+                    refuse([entry], e)
+
+        try:
+            self._alone.submit(run)
+        except RuntimeError:
+            refuse([entry], _stopping())
+
     def _load(self, name: TableName) -> Table:
         """The table as it is now."""
         try:
@@ -130,13 +196,14 @@ class Writes:
 
     def _respond_again(self, entry: PendingWrite, earlier: Batch) -> None:
         """Respond to an entry that an earlier attempt with its key committed, which got no response."""
-        written = WriteOutcome(len(entry.records), earlier.snapshot_id, earlier.requests, earlier.records, NOT_CHECKED)
+        records = rows_written(earlier.parts) if earlier.parts else earlier.records
+        written = WriteOutcome(len(entry.records), earlier.snapshot_id, earlier.requests, records, NOT_CHECKED)
         body = entry.reply(written)
         if entry.call.key:
             self._commits.batches.end(earlier.batch, earlier.snapshot_id, {entry.call.key.id: body})
         entry.response.set_result(body)
 
-    def _queue(self, entry: PendingWrite) -> None:
+    def _queue(self, entry: Pending) -> None:
         assert entry.table is not None
         key = (entry.table.uuid, entry.name)
         with self._lock:
@@ -167,25 +234,30 @@ class Writes:
     def _commit_next(self, key: tuple[str, TableName]) -> None:
         """Commit one batch, holding the table's lock, which is released before the responses."""
         queue = self._queues[key]
-        entries: list[PendingWrite] = []
-        committed: list[CommittedWrites] = []
-        unwritten: list[PendingWrite] = []
+        entries: list[Pending] = []
+        results = BatchResults()
         try:
             try:
-                entries = queue.take()
+                entries = [e for e in queue.take() if not isinstance(e, PendingEdit) or e.begin(seal=True)]
                 if entries:
-                    committed, unwritten = self._batches.commit(entries)
+                    results = self._batches.commit(entries)
             finally:
                 self._commits.locks.release(key[0])
-            for done in committed:
+            for done in results.committed:
                 self._batches.respond(done)
         except Exception as error:
-            refuse([e for e in entries if not (e.response.done() or e in unwritten)], error)
+            again = (*results.uncommitted, *results.alone)
+            refuse([e for e in entries if not (e.response.done() or e in again)], error)
         finally:
             queue.done(len(entries))
-        if entries and not committed:
-            self._forget(entries[0].name)  # whatever was wrong may be wrong in the cache
-        for entry in unwritten:
+        if results.table is not None:
+            with self._lock:
+                self._seen[key[1]] = results.table
+        elif entries and not results.committed:
+            self._forget(key[1])  # whatever was wrong may be wrong in the cache
+        for edit in results.alone:
+            self._start_alone(edit)
+        for entry in results.uncommitted:
             entry.rechecks += 1
             if entry.rechecks > _RECHECKS:
                 refuse([entry], _changed(entry))
@@ -193,7 +265,7 @@ class Writes:
                 self._check_later(entry)
 
 
-def _changed(entry: PendingWrite) -> CommitConflict:
+def _changed(entry: Pending) -> CommitConflict:
     return CommitConflict(
         f"table {entry.name.table!r} was changed while these records waited to be written; send the request again"
     )

@@ -45,8 +45,8 @@ def test_the_map_has_twenty_rows_or_more_each_with_a_place() -> None:
     assert all(NAMED.search(row.split("|")[2]) for row in rows)
 
 
-def test_five_operations_are_followed_from_http_to_disk_in_at_most_twelve_steps() -> None:
-    assert set(WALKS) == {"WRITE", "QUERY", "INGEST", "COMPACT", "UPDATE"}
+def test_six_operations_are_followed_from_http_to_disk_in_at_most_twelve_steps() -> None:
+    assert set(WALKS) == {"WRITE", "QUERY", "INGEST", "COMPACT", "UPDATE", "UPSERT"}
     for steps in WALKS.values():
         assert len(steps) <= 12
         assert all(name for step in steps for _, name in NAMED.findall(step)), (

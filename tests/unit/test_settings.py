@@ -53,6 +53,7 @@ VALUES = {
     "create_backup": "true",
     "row_level": "merge_on_read",
     "group_commit": "false",
+    "shared_edits": "false",
     "mode": "auto",
     "auto_min_worth": "2.5",
     "memory_mb": "77",

@@ -105,11 +105,21 @@ def list_files(table: Table, snapshot_id: int | None = None) -> TableFiles:
 def matching_files(table: Table, filter_json: str | None, snapshot_id: int | None = None) -> tuple[DataFile, ...]:
     """The data files of the current (or the given) snapshot in partitions that a filter, an Iceberg expression in JSON,
     may match."""
-    if filter_json is None:
-        return list_files(table, snapshot_id).data
     with translated():
-        matches = _PartitionFilter(table, BooleanExpression.model_validate_json(filter_json))
-        return tuple(file for file in list_files(table, snapshot_id).data if matches(file.group))
+        expression = None if filter_json is None else BooleanExpression.model_validate_json(filter_json)
+        return files_in_partitions(table, expression, snapshot_id)
+
+
+def files_in_partitions(
+    table: Table, expression: BooleanExpression | None, snapshot_id: int | None = None
+) -> tuple[DataFile, ...]:
+    """The same for PyIceberg's own expressions."""
+    files = list_files(table, snapshot_id).data
+    if expression is None:
+        return files
+    with translated():
+        matches = _PartitionFilter(table, expression)
+        return tuple(file for file in files if matches(file.group))
 
 
 class _PartitionFilter:

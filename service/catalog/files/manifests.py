@@ -21,6 +21,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 # Iceberg's field ids, and the positions we read them into. Manifests of format 1 list data files and have no `content`.
 _ENTRY = {0: 0, 2: 1, 3: 2}  # status, data_file, sequence_number
 _DATA_FILE = {134: 0, 100: 1, 104: 2, 103: 3, 102: 4}  # content, file_path, file_size_in_bytes, record_count, partition
+_BOUNDED_FILE = {134: 0, 100: 1, 125: 2, 128: 3}  # content, file_path, lower_bounds, upper_bounds
 # content, record_count, lower_bounds, upper_bounds, referenced_data_file, file_path
 _DELETE_FILE = {134: 0, 103: 1, 125: 2, 128: 3, 143: 4, 100: 5}
 _FILE_PATH = 2_147_483_546  # the column of a delete file that names the file of a deleted row
@@ -35,6 +36,17 @@ def live_files(manifest: InputFile) -> Iterator[tuple[str, int, int, list[Any], 
             content, path, size, rows, partition = file._data
             if status != ManifestEntryStatus.DELETED and content in (None, DataFileContent.DATA):
                 yield path, size, rows, partition._data, number
+
+
+def file_bounds(manifest: InputFile) -> Iterator[tuple[str, dict[int, tuple[bytes | None, bytes | None]]]]:
+    """The path of every live data file of a manifest, and the least and greatest value of its columns by field id."""
+    with _Manifest(manifest, _BOUNDED_FILE) as entries:
+        for entry in entries:
+            status, file, _ = entry._data
+            content, path, lower, upper = file._data
+            if status != ManifestEntryStatus.DELETED and content in (None, DataFileContent.DATA):
+                lower, upper = lower or {}, upper or {}
+                yield path, {field: (low, upper.get(field)) for field, low in lower.items()}
 
 
 def live_deletes(manifest: InputFile) -> Iterator[tuple[str | None, int, str]]:

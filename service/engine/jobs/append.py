@@ -1,14 +1,17 @@
-"""Appends in two steps: Spark writes the data files, then Iceberg commits them, stamped with a batch id.
+"""Appends, and edits of few rows, in two steps: Spark writes the data files, then Iceberg commits them, stamped with a
+batch id.
 
 The first step may take long and changes nothing that a reader sees. The second is short; its gate is checked before
 each attempt, because another writer may commit first.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from service.engine.iceberg.replace import append_files
+from service.engine.iceberg.row_replacement import RowReplacement, commit_rows
 from service.engine.iceberg.staging import StagedFiles, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, no_gate, swap
 from service.engine.iceberg.tables import current
@@ -22,6 +25,21 @@ from service.model.schema.derived import DerivedColumn
 _PYTHON = "org.apache.spark.sql.api.python.PythonSQLUtils"
 # Py4J carries bytes as base64 text; larger tables go through a file, as createDataFrame sends them.
 _SMALL_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True)
+class SharedReplacement:
+    """Rows of a snapshot that go, and rows that come. `rows` are the latter, and the other rows of `removed` files."""
+
+    snapshot_id: int | None
+    removed: Mapping[str, int]
+    """The files that are removed, with the number of rows that the metadata counts in each."""
+    deleted: Mapping[str, Sequence[int]]
+    """The positions of rows that go in files that stay."""
+    rows: pa.Table
+    expected: int
+    """How many rows there must be, by the metadata and what the edits counted."""
+    summary: Mapping[str, str] = field(default_factory=dict)
 
 
 def append(
@@ -41,9 +59,30 @@ def append(
     """
     iceberg = CommitTarget(session, table, uuid, schema_id).load()
     with naming_new_rows(session, rows, derived):
-        staged = stage_rows(iceberg, fill(_frame(session, rows), derived))
+        staged = stage_rows(iceberg, fill(small_frame(session, rows), derived))
     target = CommitTarget(session, table, uuid, schema_id, staged.ranges)
     return swap(target, iceberg, append_files(iceberg, staged.files, batch), lambda _: gate(), staged.discard)
+
+
+def replace_rows(
+    session: SparkSession,
+    table: str,
+    what: SharedReplacement,
+    batch: str,
+    *,
+    uuid: str,
+    schema_id: int,
+    gate: Gate = no_gate,
+) -> int:
+    """Replace rows in one commit, and return its snapshot's id. Raises what `commit_rows` raises."""
+    target = CommitTarget(session, table, uuid, schema_id)
+    iceberg = target.load()
+    staged = StagedFiles(iceberg.io(), ())
+    if what.rows.num_rows:
+        staged = stage_rows(iceberg, small_frame(session, what.rows))
+    places = {path: pa.array(positions, pa.int64()) for path, positions in what.deleted.items()}
+    change = RowReplacement(batch, what.snapshot_id, staged, what.expected, places, what.removed, what.summary)
+    return commit_rows(target, change, gate, iceberg=iceberg)
 
 
 def stage(session: SparkSession, table: str, df: DataFrame, options: Mapping[str, str] | None = None) -> StagedFiles:
@@ -72,7 +111,8 @@ def discard(_: SparkSession, staged: StagedFiles) -> None:
     staged.discard()
 
 
-def _frame(session: SparkSession, rows: pa.Table) -> DataFrame:
+def small_frame(session: SparkSession, rows: pa.Table) -> DataFrame:
+    """The rows as a DataFrame, fast if they are few."""
     from pyspark.sql import DataFrame
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -41,7 +41,7 @@ class ChangedRows:
     """The rows that a change added and removed. Rows in both were only rewritten."""
 
     came: SnapshotFiles | pa.Table | None
-    went: SnapshotFiles | None
+    went: SnapshotFiles | pa.Table | None
     restores: bool = False
     """Whether the added rows had been in the table before."""
 
@@ -69,6 +69,8 @@ class UndoReversal:
     """Derived columns that were added since."""
     required: tuple[str, ...] = ()
     """Required columns that may be null in earlier rows."""
+    beside: ChangedRows = ChangedRows(None, None)
+    """What later requests of the same commit changed."""
 
 
 @dataclass(frozen=True)
@@ -296,12 +298,15 @@ class FoundUndo:
     def _rows_with_their_keys(self) -> pa.Table | None:
         """Some rows that were added since and have the key of a row to restore, and their files."""
         of = self._of
-        if not of.keys or not of.fresh.touched:
+        if not of.keys or not (of.fresh.touched or of.beside.came is not None):
             return None
-        parts = [f"SELECT {self._columns}, {_FILE}, 1 AS {_W} FROM {self._rows_of(of.fresh, places=True)}"]
+        parts, nowhere = [], f"CAST(NULL AS STRING) AS {_FILE}"
+        if of.fresh.touched:
+            parts.append(f"SELECT {self._columns}, {_FILE}, 1 AS {_W} FROM {self._rows_of(of.fresh, places=True)}")
         if of.stale.touched:
-            stale = self._rows_of(of.stale)
-            parts.append(f"SELECT {self._columns}, CAST(NULL AS STRING) AS {_FILE}, -1 AS {_W} FROM {stale}")
+            parts.append(f"SELECT {self._columns}, {nowhere}, -1 AS {_W} FROM {self._rows_of(of.stale)}")
+        for _, view, sign in self._sides([(0, of.beside)]):
+            parts.append(f"SELECT {self._columns}, {nowhere}, {sign} AS {_W} FROM {view}")
         # Equal rows have the same keys: a row that has several of them is counted as often on both sides.
         met = []
         for keys in of.keys:

@@ -1,6 +1,7 @@
 """An edit that has happened is answered from its snapshot, whatever has become of the table since."""
 
 import json
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from service.errors import FirnError
 from service.model.call import Call, IdempotencyKey
 from service.model.names import EDIT_PROPERTY
 from service.operations.operation import Operation
+from service.writes.writes import Writes
 from tests.unit.commit_setup import ORDERS, CommitSetup
 
 ADDRESS = {"tenant_id": ORDERS.tenant, "namespace": ORDERS.namespace, "table": ORDERS.table}
@@ -42,9 +44,16 @@ def setup(tmp_path: Path) -> CommitSetup:
 
 
 def run(edit: Operation, request: Any, app: App, setup: CommitSetup, call: Call) -> Any:
+    """The result, whether the request waited for a commit that it may have shared or not."""
     edits = Edits(app.parts[Engine], setup.commits)
-    parts = app.parts.replaced({Catalog: setup.catalog.as_catalog, Commits: setup.commits, Edits: edits})
-    return edit.bind(parts)(request, call)
+    ours = {Catalog: setup.catalog.as_catalog, Commits: setup.commits, Edits: edits, Writes: setup.parts[Writes]}
+    answers: list[Any] = []
+    call.respond = lambda result: bytes(answers.append(result) or b"")
+    answer = edit.bind(app.parts.replaced(ours))(request, call)
+    if isinstance(answer, Future):
+        answer.result(30)
+        return answers[-1]
+    return answer
 
 
 @pytest.mark.parametrize(("edit", "fields"), EDITS)

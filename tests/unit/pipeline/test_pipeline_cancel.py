@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from service.app import App
+from service.errors import Cancelled
 from service.ledger.ledger import Ledger
 from service.model import wire
 from service.model.call import Call
@@ -38,6 +39,10 @@ class Look(Request):
 
 class Share(ChangeRequest):
     operation: Literal["SHARE"]
+
+
+class Queue(ChangeRequest):
+    operation: Literal["QUEUE"]
 
 
 begun: list[Call] = []
@@ -80,8 +85,15 @@ def share(request: Share, call: Call) -> "Done | Future[bytes]":
     return shared[-1]
 
 
+@operation(Queue, Done, pool="queued")
+def queue(request: Queue, call: Call) -> "Done | Future[bytes]":
+    """Change something together with others, later; until then it ends with its call."""
+    return share.handler(request, call)  # type: ignore[no-any-return]
+
+
 TABLE = {"tenant_id": "a", "table": "t"}
 HOLD, SHARE = {"operation": "HOLD", **TABLE}, {"operation": "SHARE", **TABLE}
+QUEUE = {"operation": "QUEUE", **TABLE}
 ASK, LOOK = {"operation": "ASK", "tenant_id": "a"}, {"operation": "LOOK", "tenant_id": "a"}
 KEY = {"idempotency_key": "k1"}
 Make = Callable[..., Pipeline]
@@ -98,7 +110,7 @@ def make(app: App, tmp_path: Path) -> Iterator[Make]:
 
     def pipeline(**changed: Any) -> Pipeline:
         limits = app.settings.limits.model_copy(update={"edit_threads": 1, "query_threads": 1, **changed})
-        made.append(Pipeline([hold, ask, look, share], parts, limits))
+        made.append(Pipeline([hold, ask, look, share, queue], parts, limits))
         return made[-1]
 
     yield pipeline
@@ -256,6 +268,42 @@ class TestDisconnect:
             shared[0].set_result(b"done")
 
         assert self.gone(pipeline, SHARE, then) == Response(200, b"done")
+
+
+class TestQueued:
+    """What waits to be committed with others holds no thread, and can be cancelled until that begins."""
+
+    def test_it_waits_for_no_thread(self, pipeline: Pipeline) -> None:
+        stuck = [pipeline.submit(HOLD) for _ in range(3)]
+        running(1)
+        waiting = [pipeline.submit(QUEUE) for _ in range(20)]
+        running(21)
+        for one in shared:
+            one.set_result(b"done")
+        assert [one.result(30) for one in waiting] == [Response(200, b"done")] * 20
+        go_on.set()
+        assert [one.result(30).status for one in stuck] == [200] * 3
+
+    def test_its_client_that_disconnects_cancels_it(self, pipeline: Pipeline) -> None:
+        def then(call: Call) -> None:
+            with pytest.raises(Cancelled) as reason:
+                call.check()
+            shared[0].set_exception(reason.value)
+
+        assert code(TestDisconnect.gone(pipeline, QUEUE, then)) == (409, "CANCELLED")
+
+    def test_at_its_deadline_it_ends_if_its_commit_has_not_begun(self, pipeline: Pipeline) -> None:
+        assert code(pipeline.submit({**QUEUE, "timeout_ms": 50}).result(30)) == (504, "DEADLINE_EXCEEDED")
+        assert begun[0].cancelled
+        assert pipeline.drain(30)
+
+    def test_once_it_has_begun_the_outcome_is_unknown_at_its_deadline(self, pipeline: Pipeline) -> None:
+        answer = pipeline.submit({**QUEUE, "timeout_ms": 400})
+        running(1)
+        begun[0].seal()
+        assert code(answer.result(30)) == (503, "OUTCOME_UNKNOWN")
+        shared[0].set_result(b"done")
+        assert pipeline.drain(30)
 
 
 def test_metadata_is_read_while_all_query_threads_are_stuck(pipeline: Pipeline) -> None:

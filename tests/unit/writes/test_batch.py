@@ -30,7 +30,7 @@ from service.errors import (
 )
 from service.model.call import Call, IdempotencyKey
 from service.model.schema.definition import parse_schema
-from service.writes.batch import CommittedWrites, WriteBatches
+from service.writes.batch import CommittedBatch, WriteBatches
 from service.writes.entry import PendingWrite, WriteOutcome, together
 from tests.fakes import FakeCatalog, FakeOwners, FakeSmallFileChecks, Rows
 from tests.harness import wait_until
@@ -78,12 +78,13 @@ class Bench(CommitSetup):
     def entries(self, count: int) -> list[PendingWrite]:
         return [self.entry(i) for i in range(count)]
 
-    def commit(self, entries: list[PendingWrite]) -> list[CommittedWrites]:
-        made, self.sent_back = self.batches.commit(entries)
-        for done in made:
+    def commit(self, entries: list[PendingWrite]) -> list[CommittedBatch]:
+        results = self.batches.commit(entries)
+        self.sent_back = results.uncommitted
+        for done in results.committed:
             self.batches.respond(done)
         wait(self.noting.given, 10)
-        return made
+        return results.committed
 
     @property
     def ids(self) -> list[int]:
@@ -177,10 +178,10 @@ class TestTheNote:
         writing, go_on = threading.Event(), threading.Event()
         begin = bench.commits.batches.begin
 
-        def slowly(*args: Any) -> None:
+        def slowly(*args: Any, **more: Any) -> None:
             assert writing.wait(30), "the job must not wait for the note to begin"
             go_on.wait(0.05)
-            begin(*args)
+            begin(*args, **more)
             noted.set()
 
         noted = threading.Event()
@@ -578,8 +579,8 @@ class TestKeysElsewhere:
         else:
             begin = here.commits.batches.begin
 
-            def and_lose(*args: Any) -> None:
-                begin(*args)
+            def and_lose(*args: Any, **more: Any) -> None:
+                begin(*args, **more)
                 take_over([])
 
             here.commits.batches.begin = and_lose  # type: ignore[method-assign, assignment]  # just before the commit
@@ -621,7 +622,7 @@ class TestClosed:
 
     def test_what_was_committed_is_answered_though_its_end_is_not_noted(self, bench: Bench) -> None:
         entries = bench.entries(2)
-        [made], _ = bench.batches.commit(entries)
+        [made] = bench.batches.commit(entries).committed
         bench.commits.batches.close()
         bench.batches.respond(made)
         assert [reported(e)[1] for e in entries] == [made.snapshot_id] * 2
