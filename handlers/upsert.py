@@ -11,7 +11,7 @@ from service.catalog.tables import Table
 from service.commits.backups import Backups
 from service.commits.commit import Commits
 from service.commits.small_files import SmallFileChecks
-from service.edits.edits import Edits
+from service.edits.edits import EditOutcome, Edits
 from service.edits.keyed import keyed_change
 from service.edits.upsert import prepare, refuse_incomplete, updatable
 from service.engine.jobs.edit import FoundRows
@@ -23,7 +23,7 @@ from service.model.keyed.changes import KeyedChange
 from service.model.schema.key_columns import key_columns
 from service.operations.edit_requests import CompactionAdvice, EditPlan, EditRequest, EditResult, advice, edited
 from service.operations.examples import create_table, edit_response, write
-from service.operations.operation import DryRunResult, Example, Result, operation
+from service.operations.operation import DryRunResult, Example, Result, omit_when_null, operation
 from service.operations.shared_edits import edit_pool, share, shared_edit
 from service.writes.keyed.edit import SharedEditOutcome
 from service.writes.writes import Writes
@@ -64,6 +64,29 @@ EXAMPLES = (
         ),
         given=GIVEN,
     ),
+    Example(
+        "Leave one row for each key",
+        {
+            "operation": "UPSERT",
+            **ADDRESS,
+            "table": "quotes",
+            "key_cols": ["sku"],
+            "on_multiple": "replace",
+            "records": [{"sku": "a", "price": "9.90"}],
+        },
+        edit_response(
+            records_inserted=0,
+            records_updated=1,
+            records_unchanged=0,
+            records_replaced=1,
+            compaction_recommended=False,
+        ),
+        given=(
+            create_table({**ADDRESS, "table": "quotes"}, {"sku": "string", "price": "decimal(10,2)", "note": "string"}),
+            write({**ADDRESS, "table": "quotes"}, {"sku": "a", "price": "9.50", "note": "old"}),
+            write({**ADDRESS, "table": "quotes"}, {"sku": "a", "price": "9.70", "note": "kept"}),
+        ),
+    ),
 )
 
 
@@ -82,12 +105,20 @@ class Upsert(EditRequest):
     on_duplicate: Literal["refuse", "last"] = Field(
         default="refuse", description="if records have the same key: refuse the request, or use the last one"
     )
+    on_multiple: Literal["update_all", "replace"] = Field(
+        default="update_all",
+        description="if several rows of the table have a record's key: update all of them, or keep only the newest, "
+        "with the record's values; columns that the record lacks keep their values in that row",
+    )
 
 
 class Upserted(BaseModel):
     records_inserted: int = Field(description="rows inserted")
     records_updated: int = Field(description="rows updated")
     records_unchanged: int = Field(description="existing rows that already equal their record")
+    records_replaced: int | None = omit_when_null(
+        'older rows that were removed because a newer row has their key; only with `on_multiple: "replace"`'
+    )
 
 
 class UpsertResult(CompactionAdvice, EditResult, Upserted):
@@ -124,16 +155,21 @@ def _alone(
     refuse_ingestion_table(table.properties, table.name.table, "UPSERT")
     check = partial(_refuse_incomplete, request)
     outcome = edits.run(table, "UPSERT", partial(_edit, request), request.options(backups), call, check)
-    counts = outcome.counts
+    replaces = request.on_multiple == "replace"
     return edited(
-        outcome,
-        UpsertResult,
-        UpsertDryRun,
-        records_inserted=counts.inserted,
-        records_updated=counts.updated,
-        records_unchanged=counts.unchanged,
-        **advice(outcome, small_files),
+        outcome, UpsertResult, UpsertDryRun, **upserted(outcome, replaces=replaces), **advice(outcome, small_files)
     )
+
+
+def upserted(outcome: EditOutcome, *, replaces: bool) -> dict[str, Any]:
+    """The fields of Upserted."""
+    counts = outcome.counts
+    return {
+        "records_inserted": counts.inserted,
+        "records_updated": counts.updated,
+        "records_unchanged": counts.unchanged,
+        "records_replaced": counts.replaced if replaces else None,
+    }
 
 
 def _shared(outcome: SharedEditOutcome) -> UpsertResult:
@@ -162,7 +198,7 @@ def _edit(request: Upsert, table: Table) -> Edit:
     keys = key_columns(schema, request.key_cols)
     may_change = updatable(schema, request.update_cols, keys)
     _check_partition_cols(request, table)
-    rows, how = prepare(schema, request.records, keys, may_change, request.on_duplicate)
+    rows, how = prepare(schema, request.records, keys, may_change, request.on_duplicate, request.on_multiple)
     return Edit(schema, ByKey(rows, how, request.partition_rows(schema, table.partition)), derived=table.derived)
 
 

@@ -61,6 +61,7 @@ from service.model import wire
 from service.model.call import Call
 from service.model.names import TableName
 from service.model.times import now_ms
+from service.operations.bulk_upserts import BulkUpserts
 from service.operations.operation import Parts
 from service.operations.schedule_results import shown_run
 from service.pipeline.pipeline import Pipeline
@@ -242,7 +243,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     commits = Commits(catalog, ledger, metrics=metrics)
     small_files = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics)
     jobs = Jobs(JobRecords(ledger), commits, metrics)
-    replayed = ReplayedRows(IngestionRecords(ledger))
+    edits, replayed = Edits(engine, commits, holds, iceberg.edits), ReplayedRows(IngestionRecords(ledger))
     backups, restores = Backups(iceberg.edits, catalog, commits), Restores(engine, commits, holds)
     writes = Writes(settings, engine, catalog, commits, small_files, metrics)
     bulk = Bulk(settings.limits, engine, catalog, commits, small_files, jobs)
@@ -264,7 +265,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
         *(jobs, Background(jobs, settings.limits.maintenance_threads), schedules),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
-        *(Edits(engine, commits, holds, iceberg.edits), backups, restores),
+        *(edits, BulkUpserts(engine, edits, jobs), backups, restores),
         *(Rollbacks(restores, holds, replayed), replayed, undos),
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),

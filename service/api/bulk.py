@@ -1,10 +1,12 @@
-"""POST /tables/{tenant}/{namespace}/{table}/records: append a body of any size, which is staged as it arrives."""
+"""POST /tables/{tenant}/{namespace}/{table}/records: load a body of any size, which is staged as it arrives."""
 
 import asyncio
 import contextlib
 import hashlib
 import logging
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,7 +14,9 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect
 
+from handlers.upsert import UpsertResult
 from handlers.write import Batch, WriteMetadata, WriteResult
+from service.api import bulk_upsert
 from service.api.exchange import NoResponse, api_of, call_of, disconnected, failures, response_of
 from service.commits.small_files import NOT_CHECKED
 from service.errors import BodyTooLarge, Cancelled, FirnError, InvalidRequest, nearest
@@ -20,16 +24,17 @@ from service.jobs.job import BULK, Job
 from service.jobs.jobs import Jobs, error_json
 from service.model.call import Call, IdempotencyKey
 from service.model.names import TableName, check_name
-from service.operations.operation import AcceptedResult
+from service.operations.operation import AcceptedResult, Result
 from service.pipeline.parse import Work
 from service.writes.bulk.body import ClientGone
 from service.writes.bulk.decode import DECODERS, Decoder, decoder
 from service.writes.bulk.load import Bulk, Load, LoadResult
+from service.writes.bulk.upsert import UpsertOptions
 
 log = logging.getLogger("firn.bulk")
 RECORDS = "/tables/{tenant}/{namespace}/{table}/records"
 router = APIRouter()
-_PARAMETERS = ("async", "mode", "timeout_ms")
+_PARAMETERS = ("async", "mode", "timeout_ms", *bulk_upsert.PARAMETERS)
 _LONGEST_KEY = 200
 # How long the rest of a refused body is read and thrown away, so that its client then reads the refusal.
 _DRAIN_S = 2.0
@@ -43,7 +48,27 @@ _BODIES: dict[str, Any] = {
 _ASYNC = Query(
     alias="async", description="respond with the id of a job; by default, wait", json_schema_extra={"type": "boolean"}
 )
-_MODE = Query(description="the only one", json_schema_extra={"enum": ["append"]})
+_MODE = Query(
+    description="append the records, or upsert: update the rows that have their keys, and insert the other records",
+    json_schema_extra={"enum": ["append", "upsert"]},
+)
+_KEY_COLS = Query(description="upsert: the columns that identify a row, with commas; default: the primary key")
+_ON_DUPLICATE = Query(
+    description="upsert: if records have the same key, refuse the load, or use the last one",
+    json_schema_extra={"enum": ["refuse", "last"]},
+)
+_ON_MULTIPLE = Query(
+    description="upsert: if several rows of the table have a record's key, update all, or keep only the newest",
+    json_schema_extra={"enum": ["update_all", "replace"]},
+)
+_BACKUP = Query(
+    description="upsert: back up the previous state; default: the table's setting",
+    json_schema_extra={"type": "boolean"},
+)
+_BACKUP_HOURS = Query(
+    description="upsert: how long to keep the backup; default: the table's",
+    json_schema_extra={"type": "integer", "minimum": 1},
+)
 _TIMEOUT = Query(
     description="cancel the load this many milliseconds after the request arrived, unless its commit has begun",
     json_schema_extra={"type": "integer", "minimum": 1},
@@ -58,8 +83,8 @@ _KEY = Header(
 @router.post(
     RECORDS,
     operation_id="bulk",
-    summary="Append a body of any size to a table, in one commit",
-    response_model=WriteResult,
+    summary="Append a body of any size to a table, or upsert it, in one commit",
+    response_model=WriteResult | UpsertResult,
     response_description="the records are in the table",
     responses={
         202: {"model": AcceptedResult, "description": "with async=true: received and checked"},
@@ -75,6 +100,11 @@ async def bulk(
     in_background: Annotated[str | SkipJsonSchema[None], _ASYNC] = None,
     mode: Annotated[str, _MODE] = "append",
     timeout_ms: Annotated[str | SkipJsonSchema[None], _TIMEOUT] = None,
+    key_cols: Annotated[str | SkipJsonSchema[None], _KEY_COLS] = None,
+    on_duplicate: Annotated[str, _ON_DUPLICATE] = "refuse",
+    on_multiple: Annotated[str, _ON_MULTIPLE] = "update_all",
+    create_backup: Annotated[str | SkipJsonSchema[None], _BACKUP] = None,
+    backup_retention_hours: Annotated[str | SkipJsonSchema[None], _BACKUP_HOURS] = None,
     key: Annotated[str | SkipJsonSchema[None], _KEY] = None,
 ) -> Any:
     api, call = api_of(request), call_of(request)
@@ -82,17 +112,23 @@ async def bulk(
     name = TableName(check_name(tenant, "tenant_id"), check_name(namespace, "namespace"), check_name(table, "table"))
     decode = decoder(request.headers.get("content-type"), request.headers.get("content-encoding"))
     _check_parameters(request, in_background, mode, key)
+    upsert = bulk_upsert.read_parameters(mode, request.query_params)
     if timeout_ms is not None:
         _set_deadline(call, timeout_ms, in_background == "true", api.service.settings.limits.max_timeout_s)
     with api.pipeline.admission.admit("inline"):
         try:
-            load = await _received(request, staging, name, decode)
+            load = await _received(request, staging, name, decode, None if upsert is None else upsert.options)
         except ClientGone:
             log.info("%s: a bulk load of %s was aborted: its client disconnected during the upload", call.id, name)
             return NoResponse()
         try:
-            keyed = None if key is None else IdempotencyKey("WRITE", name, key, _fingerprint(request, load))
-            work = _work(staging, jobs, load, keyed, in_background=in_background == "true")
+            if upsert is not None:
+                ending = Ending("UPSERT", partial(bulk_upsert.finish, api, load, upsert))
+            else:
+                promise = _written(LoadResult(load.records, None, NOT_CHECKED))
+                ending = Ending("WRITE", lambda call: _written(staging.finish(load, call)), promise)
+            keyed = None if key is None else IdempotencyKey(ending.operation, name, key, _fingerprint(request, load))
+            work = _work(staging, jobs, load, ending, keyed, in_background=in_background == "true")
             gone = partial(disconnected, request.receive)
             return response_of(request, await api.pipeline.respond_to_load(call, lambda: work, gone))
         finally:
@@ -108,9 +144,10 @@ def _check_parameters(request: Request, in_background: str | None, mode: str, ke
             raise InvalidRequest(
                 f"{parameter[:80]!r} is not a parameter; {hint}", field=parameter[:80], suggestion=near
             )
-    if mode != "append":
+    if mode not in ("append", "upsert"):
         raise InvalidRequest(
-            f"mode is {mode[:80]!r}; a bulk load appends: DELETE the rows first, or send WRITE with mode overwrite",
+            f"mode is {mode[:80]!r}; send append or upsert. To replace all rows, DELETE them first, or send WRITE with "
+            "mode overwrite",
             field="mode",
         )
     if in_background not in (None, "true", "false"):
@@ -141,7 +178,9 @@ def _fingerprint(request: Request, load: Load) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-async def _received(request: Request, bulk: Bulk, name: TableName, decode: Decoder) -> Load:
+async def _received(
+    request: Request, bulk: Bulk, name: TableName, decode: Decoder, upsert: UpsertOptions | None
+) -> Load:
     """The load of a body that was received, checked and staged; ClientGone if its client left."""
     try:
         size = request.headers.get("content-length", "")
@@ -150,7 +189,7 @@ async def _received(request: Request, bulk: Bulk, name: TableName, decode: Decod
                 f"the body is larger than {bulk.most_bytes >> 20} MiB; send it in parts, or raise FIRN_LIMITS__BULK_MB"
             )
         keyed = "idempotency-key" in request.headers
-        load = await asyncio.to_thread(bulk.open, name, decode, keyed=keyed)
+        load = await asyncio.to_thread(bulk.open, name, decode, keyed=keyed, upsert=upsert)
     except FirnError:
         await _drain(request)
         raise
@@ -196,28 +235,40 @@ async def _drain(request: Request) -> None:
                 pass
 
 
-def _work(staging: Bulk, jobs: Jobs, load: Load, key: IdempotencyKey | None, *, in_background: bool) -> Work:
+@dataclass(frozen=True)
+class Ending:
+    """What is left to do with a staged load, and the result that it has if the process ends after its commit."""
+
+    operation: str
+    run: Callable[[Call], Result]
+    promise: Result | None = None
+    """None if `run` records it itself."""
+
+
+def _work(
+    staging: Bulk, jobs: Jobs, load: Load, ending: Ending, key: IdempotencyKey | None, *, in_background: bool
+) -> Work:
     """The work of a staged load, for the pipeline. In the background, its idempotency key stands for the job."""
     tenant = load.table.name.tenant
     if in_background:
-        return Work("WRITE", tenant, "inline", lambda call: _accept(staging, jobs, load, call), key)
-    return Work("WRITE", tenant, "bulk", lambda call: _written(staging.finish(load, call)), key)
+        return Work(ending.operation, tenant, "inline", lambda call: _accept(staging, jobs, load, ending, call), key)
+    return Work(ending.operation, tenant, "bulk", ending.run, key)
 
 
-def _accept(staging: Bulk, jobs: Jobs, load: Load, call: Call) -> AcceptedResult:
-    promise = call.respond(_written(LoadResult(load.records, None, NOT_CHECKED)))
+def _accept(staging: Bulk, jobs: Jobs, load: Load, ending: Ending, call: Call) -> AcceptedResult:
+    promise = b"null" if ending.promise is None else call.respond(ending.promise)
     job = jobs.accept(BULK, load.table, load.progress, promise, call.without_key(load.progress))
     try:
-        staging.start(load, lambda: _finish(staging, jobs, load, job))
+        staging.start(load, lambda: _finish(jobs, ending, job))
     except BaseException as e:
         jobs.failed(job, error_json(job, e))
         raise
     return AcceptedResult.of(job.id)
 
 
-def _finish(staging: Bulk, jobs: Jobs, load: Load, job: Job) -> None:
+def _finish(jobs: Jobs, ending: Ending, job: Job) -> None:
     try:
-        jobs.done(job, job.call.respond(_written(staging.finish(load, job.call))))
+        jobs.done(job, job.call.respond(ending.run(job.call)))
     except BaseException as e:
         end = jobs.cancelled if isinstance(e, Cancelled) else jobs.failed
         end(job, error_json(job, e))

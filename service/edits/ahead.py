@@ -87,7 +87,7 @@ class LaterCommits:
         if not {file.path for file in list_files(current).data}.issuperset(ahead.rows.files):
             return False
         changes = [commit for commit in commits if not commit.leaves_rows]
-        if isinstance(ahead.edit.which, Duplicates):
+        if isinstance(ahead.edit.which, Duplicates) or ahead.rows.replaced:
             # Another change may have deleted the row of a key that stays.
             return all(commit.only_appends for commit in changes)
         new = frozenset(file.path for file in _new_files(ahead, current))

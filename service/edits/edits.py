@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -15,9 +15,11 @@ from service.commits.locks import TableLocks
 from service.commits.tokens import PlanToken
 from service.edits.ahead import LaterCommits, StagedAhead, layout_of
 from service.engine.iceberg.swap import Gate, TableChanged, Tag
-from service.engine.jobs.edit import EditBase, FoundEdit, FoundRows, RowSample, find, preview
+from service.engine.jobs.edit import EditBase, FoundEdit, FoundRows, find
+from service.engine.jobs.edits.preview import RowSample, preview
 from service.engine.jobs.edits.publish import publish, stage
 from service.engine.session.engine import Engine
+from service.engine.session.tags import marked
 from service.errors import CommitConflict, InvalidFilter, InvalidRecord, InvalidSchema
 from service.model.call import Call
 from service.model.edits import ByFilter, ByKey, Edit
@@ -43,6 +45,10 @@ class EditOptions:
     tag: Callable[[Table], Tag | None] = lambda table: None
     partition_filter: Any = None
     """The request's partition filter; the edit's predicate includes it."""
+    before_commit: Callable[[str, "EditCounts"], None] = lambda batch, counts: None
+    """Called with the batch directly before the commit; raises if the work must not go on."""
+    job_tag: str | None = None
+    """A tag for the Spark jobs, by which the rows that they write are counted."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,8 @@ class EditCounts:
     """Data files with rows that the edit concerns."""
     partitions: int = 0
     scanned_files: int = 0
+    replaced: int = 0
+    """Rows that an UPSERT removed because a newer row has their key."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ class Edits:
 
         @retried_if_changed()
         def change(current: Table, batch: str) -> None:
-            gate, tag = self.commits.commit_gate(batch, call), work.options.tag(current)
+            gate, tag = work.gate(batch), work.options.tag(current)
             if ready and later.fits(one := ready.pop(), current):
                 one.commit(self.engine, call, batch, gate, tag)
             else:
@@ -177,6 +185,16 @@ class _Work:
     def base_of(self, table: Table) -> EditBase:
         return self.edits.base_of(table, self.options)
 
+    def gate(self, batch: str) -> Gate:
+        """What to call directly before the commit: it raises if the batch or the request is no longer ours."""
+        ours = self.edits.commits.commit_gate(batch, self.call)
+
+        def gate() -> None:
+            self.options.before_commit(batch, self.made)
+            ours()
+
+        return gate
+
     def staged_ahead(self) -> StagedAhead | None:
         """Find the rows and write what the edit leaves or adds; None if another writer was faster."""
         try:
@@ -196,7 +214,11 @@ class _Work:
     @contextmanager
     def _found(self) -> Iterator[FoundEdit]:
         base, digest, engine = self.base_of(self.table), bool(self.options.token), self.edits.engine
-        with engine.lend(self.call) as session, find(session, base, self.edit, digest=digest) as found:
+        with ExitStack() as stack:
+            session = stack.enter_context(engine.lend(self.call))
+            if self.options.job_tag:
+                stack.enter_context(marked(session, self.options.job_tag))
+            found = stack.enter_context(find(session, base, self.edit, digest=digest))
             _check(self.edit, found.rows, self.check, self.options)
             self.made = _counts(self.table, self.edit, found.rows)
             yield found
@@ -255,13 +277,14 @@ def _counts(table: Table, edit: Edit, found: FoundRows) -> EditCounts:
     stays = isinstance(edit.which, ByKey) or (isinstance(edit.which, ByFilter) and edit.which.assignments is not None)
     groups = {file.path: file.group for file in list_files(table).data} if found.files else {}
     return EditCounts(
-        updated=found.hits if stays else 0,
+        updated=found.hits - found.replaced if stays else 0,
         deleted=0 if stays else found.hits,
-        inserted=0 if found.new is None else found.new.num_rows,
+        inserted=found.inserted,
         unchanged=found.unchanged,
         files=len(found.files),
         partitions=len({groups[path] for path in found.files}),
         scanned_files=found.scanned_files,
+        replaced=found.replaced,
     )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from service.catalog.tables import Table
 from service.engine.session.rows import to_arrow
-from service.model.edits import ByFilter, ByKey, Edit
+from service.model.edits import ByFilter, ByKey, Edit, StagedRecords
 from service.model.expressions import Expression
 from service.model.filters.predicates import EVERY_ROW
 from service.model.keyed.changes import KeyedChange, MatchRows, PutRows
@@ -40,6 +40,8 @@ def _put(schema: TableSchema, which: ByKey, check_new: Callable[[pa.Table], obje
     exact = all(is_exact_key(schema.field(key).type) for key in which.how.keys)
     # Only the values of these are compared with those of rows.
     plain = all(isinstance(schema.field(name).type, Primitive | DecimalType) for name in which.how.update)
+    if isinstance(which.records, StagedRecords) or which.how.replaces:
+        return None
     fits = which.within == EVERY_ROW and 0 < which.records.num_rows <= _MOST_KEYS
     return PutRows(which.records, which.how, check_new) if exact and plain and fits else None
 

@@ -15,7 +15,7 @@ from service.edits.edits import SHOWN, refuse_missing_required
 from service.edits.plans import UndoPlan, UndoPlanner, UndoTarget, standing_undos
 from service.edits.trace import UndoneChange
 from service.engine.iceberg.swap import Tag
-from service.engine.jobs.edit import RowSample
+from service.engine.jobs.edits.preview import RowSample
 from service.engine.jobs.undo import UndoFigures, find_undo
 from service.engine.session.engine import Engine, Session
 from service.engine.session.tags import marked

@@ -34,6 +34,7 @@ def prepare(
     keys: tuple[str, ...],
     updatable: frozenset[str],
     on_duplicate: Literal["refuse", "last"] = "refuse",
+    on_multiple: Literal["update_all", "replace"] = "update_all",
 ) -> tuple[pa.Table, MergeRule]:
     """The records as rows, and how to merge them into the table. If not all records have a column, one more column
     says which do.
@@ -63,7 +64,7 @@ def prepare(
         rows = rows.append_column(SENT_PREFIX + name, pa.array(sent[name], pa.bool_()))
     rows = rows.append_column(RECORD_NUMBER, pa.array(places, pa.int32()))
     update = tuple(name for name in present if name in updatable)
-    return rows, MergeRule(keys, schema.names, update, partial, needed)
+    return rows, MergeRule(keys, schema.names, update, partial, needed, on_multiple == "replace")
 
 
 def _refuse_repeated_keys(values: dict[str, list[Any]], keys: tuple[str, ...]) -> None:

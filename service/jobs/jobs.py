@@ -115,9 +115,12 @@ class Jobs:
             log.error("the start of job %s could not be recorded: %s", job.id, e.message)
         return True
 
-    def tries(self, job: Job, batch: str) -> None:
-        """Record the batch that is about to be committed: after a crash the table's history says whether it was."""
-        if not self.records.try_batch(job.record, batch):
+    def tries(self, job: Job, batch: str, promise: bytes | None = None) -> None:
+        """Record the batch that is about to be committed: after a crash the table's history says whether it was.
+
+        A promise takes the place of the one that the job was accepted with.
+        """
+        if not self.records.try_batch(job.record, batch, promise):
             raise taken_over()
 
     def done(self, job: Job, response: bytes) -> None:

@@ -84,9 +84,10 @@ class JobRecords:
         """A job that was queued now has a thread."""
         self._set(jobs.c.id == job, jobs.c.state == "queued", state="running")
 
-    def try_batch(self, held: JobRecord, batch: str) -> bool:
-        """Record the batch that is about to be committed; false if the job is not its owner's any more."""
-        return self._set(*_held(held), batch=batch)
+    def try_batch(self, held: JobRecord, batch: str, promise: bytes | None = None) -> bool:
+        """Record the batch that is about to be committed, and the response if it is, unless that was recorded before;
+        false if the job is not its owner's any more."""
+        return self._set(*_held(held), batch=batch, **({} if promise is None else {"outcome": promise}))
 
     def holds(self, held: JobRecord) -> bool:
         """Whether a job is still its owner's: neither ended, nor taken by another instance."""

@@ -1,6 +1,7 @@
 """An edit as values: which rows it affects, how it changes them, and which rows it adds."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ class MergeRule:
     update: tuple[str, ...]
     partly_sent: frozenset[str] = frozenset()
     required_to_insert: tuple[str, ...] = ()
+    replaces: bool = False
+    """Whether only the newest of several rows with one key stays; else all of them are updated."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,33 @@ class ByFilter:
 
 
 @dataclass(frozen=True)
+class StagedRecords:
+    """Records in an internal table, which only Spark reads, because they need not fit into memory.
+
+    Like an Arrow table of records, it has a column that numbers them, and the marks of what was sent. Columns that were
+    never sent may be missing.
+    """
+
+    source: str
+    """The internal table's name in Spark."""
+    count: int
+    bytes: int
+    columns: frozenset[str]
+    """The columns of the edited table that it has."""
+    ends: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """The least and greatest value of key columns."""
+    keep_last: bool = False
+    """Whether it has several records with one key, of which only the last counts."""
+
+
+@dataclass(frozen=True)
 class ByKey:
     """The rows with the records' keys, which are updated. A record without a row is inserted.
 
     Only rows that match `within` are considered.
     """
 
-    records: pa.Table
+    records: pa.Table | StagedRecords
     how: MergeRule
     within: Predicate = EVERY_ROW
 

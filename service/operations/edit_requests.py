@@ -12,7 +12,7 @@ from service.commits.small_files import NOT_CHECKED, SmallFileChecks
 from service.edits.edits import EditOptions, EditOutcome
 from service.edits.restore import RestoreOutcome
 from service.engine.iceberg.swap import Tag
-from service.engine.jobs.edit import RowSample
+from service.engine.jobs.edits.preview import RowSample
 from service.errors import InvalidRequest
 from service.model.call import fingerprint
 from service.model.filters.filters import parse_request_filter

@@ -67,7 +67,7 @@ def commit_rows(snapshot: Snapshot) -> CommitRows:
         counts = json.loads(summary[EDIT_PROPERTY])
         # An UNDO counts restored and removed rows.
         added = counts.get("inserted", counts.get("restored", 0))
-        removed = counts.get("deleted", counts.get("removed", 0))
+        removed = counts.get("deleted", counts.get("removed", 0)) + counts.get("replaced", 0)
         return CommitRows(added, removed, counts.get("updated", 0))
     # Delete files remove rows, too. A row whose file and delete file are removed together was removed before.
     by_files = snapshot.counted("added-position-deletes") - snapshot.counted("removed-position-deletes")

@@ -29,7 +29,7 @@ _OPTIONS = (
     DRY_RUN,
     argument("--plan", "TOKEN", "commit exactly what a dry run showed, or nothing", "plan_token"),
 )
-_COUNTS = ("inserted", "updated", "unchanged", "deleted", "written")
+_COUNTS = ("inserted", "updated", "unchanged", "replaced", "deleted", "written")
 
 
 def _read_records(call: Invocation) -> str:
@@ -91,18 +91,21 @@ def _complete_rows(request: Request, args: Args) -> Request:
 
 def _show(response: Response, args: Args, printer: Printer) -> None:
     plan = response.get("plan")
-    counts = {word: (plan or response).get(f"records_{word}") for word in _COUNTS}
-    if counts["inserted"] is not None:
-        counts.pop("written")  # the rows that were inserted
-    shown = [(count, word) for word, count in counts.items() if count is not None]
-    (first, word), *more = [each for each in shown if each[0]] or shown[:1]
-    would = "would be " if plan else ""
-    rest = "".join(f", {count:,} {word}" for count, word in more)
     show_rows([(each.get("before"), each.get("after")) for each in (plan or {}).get("sample", ())], printer)
-    printer.line(f"{plural(first, 'row')} {would}{word}{rest}")
+    printer.line(counted(plan or response, "would be " if plan else ""))
     show_backup(response, printer)
     if plan:
         printer.text(f"commit exactly this with --plan {plan['plan_token']}")
+
+
+def counted(counts: Response, would: str = "") -> str:
+    """What happened to rows, or would happen, in words."""
+    found = {word: counts.get(f"records_{word}") for word in _COUNTS}
+    if found["inserted"] is not None:
+        found.pop("written")  # the rows that were inserted
+    shown = [(count, word) for word, count in found.items() if count is not None]
+    (first, word), *more = [each for each in shown if each[0]] or shown[:1]
+    return f"{plural(first, 'row')} {would}{word}" + "".join(f", {count:,} {word}" for count, word in more)
 
 
 def show_rows(changes: list[tuple[Any, Any]], printer: Printer) -> None:
@@ -146,6 +149,7 @@ COMMANDS = (
             "--update-columns", "COLUMNS", "only these may change (default: all others)", "update_cols", split_list
         ),
         flag("--last-wins", "of records with the same key, use the last", "on_duplicate", "last"),
+        flag("--replace", "of several rows of the table with one key, keep only the newest", "on_multiple", "replace"),
         run=_send_records,
     ),
     _edit(

@@ -31,6 +31,11 @@ EXAMPLES = (
         "2 rows loaded\n",
         (),
     ),
+    example(
+        "Update rows by their key, and insert the others, from a file of any size",
+        "firn load new.json shop.orders --upsert --key-cols id",
+        "1 row inserted, 1 updated\n",
+    ),
     example("Add rows", "firn write shop.orders new.json", "2 rows written\n", (CREATE,)),
     example(
         "Update rows by their key, and insert the others",

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.jobs.append import stage
-from service.engine.session.spark_types import SparkSession
+from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.tags import marked
 from service.engine.sql.derived import fill
 from service.engine.sql.failing import computed_columns, identifying, naming_failures
@@ -34,13 +34,18 @@ def move(
 
     Derived columns that are null in a row are computed. If the job is cancelled, it fails and deletes what it wrote.
     """
-    # One task per core: fewer tasks write fewer files. A task closes each file at its target size.
-    cores = session.sparkContext.defaultParallelism
-    split = -(-size // cores) + _GROUP_BYTES
-    rows = session.read.option("split-size", str(split)).option("file-open-cost", "1").table(source)
+    rows = read_staged(session, source, size)
     naming = naming_failures(session, computed_columns(derived), identifying(schema), lambda: nullcontext(source))
     with naming, marked(session, tag):
         return stage(session, target, fill(rows, derived), _options(schema, partition))
+
+
+def read_staged(session: SparkSession, source: str, size: int) -> DataFrame:
+    """The rows of an internal table, which take about `size` bytes there."""
+    # One task per core: fewer tasks write fewer files. A task closes each file at its target size.
+    cores = session.sparkContext.defaultParallelism
+    split = -(-size // cores) + _GROUP_BYTES
+    return session.read.option("split-size", str(split)).option("file-open-cost", "1").table(source)
 
 
 def _options(schema: TableSchema, partition: Sequence[PartitionField]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +17,14 @@ from service.engine.iceberg.staging import readable_files
 from service.engine.iceberg.tables import current
 from service.engine.jobs.edits.places import FoundPlaces
 from service.engine.jobs.edits.row_level import TouchedFile, files_to_rewrite
-from service.engine.session.rows import collect, frame, json_rows
+from service.engine.jobs.edits.staged_records import (
+    changed_by_file,
+    count_matches,
+    gone_places,
+    no_matches,
+    records_frame,
+)
+from service.engine.session.rows import collect, frame
 from service.engine.session.scans import read, scans
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import edit_sql as sql
@@ -33,7 +39,7 @@ from service.engine.sql.failing import (
 )
 from service.engine.sql.sql import at_snapshot, named
 from service.errors import CommitConflict
-from service.model.edits import RECORD_NUMBER, ByFilter, ByKey, Duplicates, Edit
+from service.model.edits import RECORD_NUMBER, ByFilter, ByKey, Duplicates, Edit, StagedRecords
 from service.model.expressions import Expression
 from service.model.filters.predicates import EVERY_ROW
 from service.settings import RowLevel
@@ -121,18 +127,21 @@ class FoundRows:
     """Of the same rows, if the edit may delete them by their places."""
     outside: int | None = None
     """The position of the first record that would become a row outside the rows that the edit is limited to."""
+    replaced: int = 0
+    """Those of the hits that go because a newer row has their key. The view `GONE` has their places."""
+    staged_new: int = 0
+    """How many staged records are new."""
+    lacking: int | None = None
+    """The first new one of staged records that lacks a column which a new row needs."""
+
+    @property
+    def inserted(self) -> int:
+        """How many rows are new."""
+        return self.staged_new if self.new is None else self.new.num_rows
 
     @property
     def changes_rows(self) -> bool:
-        return bool(self.files) or self.new is not None
-
-
-@dataclass(frozen=True)
-class RowSample:
-    """A row before and after; None if it does not exist."""
-
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
+        return bool(self.files or self.staged_new) or self.new is not None
 
 
 @dataclass(frozen=True)
@@ -145,19 +154,6 @@ class FoundEdit:
     rows: FoundRows
     source: str
     """The relation, in SQL, that they were read from."""
-
-
-def preview(session: SparkSession, base: EditBase, edit: Edit, limit: int) -> tuple[FoundRows, list[RowSample]]:
-    """The rows that an edit would affect, with their digest, and samples of rows before and after. Writes nothing.
-
-    Every new value is computed, so that errors show before the commit.
-    """
-    with find(session, base, edit, digest=True, values=True) as found:
-        new = found.rows.new
-        if new is not None and edit.derived:
-            with naming_new_rows(session, new, edit.derived), sql.viewed({sql.NEW: filled(session, edit, new)}):
-                sql.new_computed(edit).on(session).collect()
-        return found.rows, _samples(found, limit)
 
 
 @contextmanager
@@ -188,22 +184,20 @@ def _found(
     session: SparkSession, base: EditBase, edit: Edit, source: str, want: sql.FindOptions, stack: ExitStack
 ) -> FoundRows:
     """The rows that an edit affects. `stack` keeps what the rest of the edit needs."""
-    from pyspark import StorageLevel
-
     which, schema = edit.which, edit.schema
     if isinstance(which, ByKey):
-        stack.enter_context(sql.viewed({sql.RECORDS: frame(session, which.records)}))
-        return _matched(session, base, edit, which, source, want)
+        stack.enter_context(sql.viewed({sql.RECORDS: _records(session, edit, which)}))
+        if which.how.replaces:
+            stack.enter_context(sql.viewed({sql.AGES: _ages(session, base)}))
+        if isinstance(which.records, StagedRecords):
+            return _matched_staged(session, base, edit, which, source, want, stack)
+        return _matched(session, base, edit, which, which.records, source, want, stack)
     if base.is_empty:
         return FoundRows({}, 0, new=edit.added, digest="0:0")
     if isinstance(which, Duplicates):
         outputs = sql.places_outputs(schema, want.digest)
-        by_age = base.by_age()
-        ages = pa.table({"file": by_age, "age": range(len(by_age))})
-        stack.enter_context(sql.viewed({sql.AGES: frame(session, ages)}))
-        places = sql.repeats(which, schema, source, outputs).on(session).persist(StorageLevel.DISK_ONLY)
-        stack.callback(places.unpersist)
-        stack.enter_context(sql.viewed({sql.PLACES: places}))
+        stack.enter_context(sql.viewed({sql.AGES: _ages(session, base)}))
+        places = _places(sql.repeats(which, schema, source, outputs).on(session), stack)
         return _by_file(base, sql.places_by_file(want).on(session), places, None)
     if which.predicate == EVERY_ROW and not want.digest and which.assignments is None and not base.keeps_files:
         live = {path: base.live(path) for path in base.rows}
@@ -212,6 +206,28 @@ def _found(
             return FoundRows(files, sum(files.values()), new=edit.added)
     counted = sql.hits_by_file(edit, which, source, want).on(session)
     return _by_file(base, counted, counted, edit.added)
+
+
+def _records(session: SparkSession, edit: Edit, which: ByKey) -> DataFrame:
+    if isinstance(which.records, StagedRecords):
+        return records_frame(session, which.records, edit.schema, which.how)
+    return frame(session, which.records)
+
+
+def _ages(session: SparkSession, base: EditBase) -> DataFrame:
+    by_age = base.by_age()
+    schema = pa.schema({"file": pa.string(), "age": pa.int64()})
+    return frame(session, pa.table({"file": by_age, "age": list(range(len(by_age)))}, schema))
+
+
+def _places(found: DataFrame, stack: ExitStack) -> DataFrame:
+    """Places that were found, kept on disk and as a view for the rest of the edit."""
+    from pyspark import StorageLevel
+
+    places = found.persist(StorageLevel.DISK_ONLY)
+    stack.callback(places.unpersist)
+    stack.enter_context(sql.viewed({sql.PLACES: places}))
+    return places
 
 
 @contextmanager
@@ -225,7 +241,7 @@ def failures_named(session: SparkSession, edit: Edit, source: str) -> Iterator[N
     @contextmanager
     def changed() -> Iterator[str]:
         assert not isinstance(which, Duplicates)
-        views = {sql.RECORDS: frame(session, which.records)} if isinstance(which, ByKey) else {}
+        views = {sql.RECORDS: _records(session, edit, which)} if isinstance(which, ByKey) else {}
         with sql.viewed(views), named(sql.with_set_values(edit, which, source).on(session)) as name:
             yield name
 
@@ -239,7 +255,10 @@ def failures_named(session: SparkSession, edit: Edit, source: str) -> Iterator[N
             again = computed_columns(sql.recomputed_columns(edit, which), only_null=False)
             stack.enter_context(naming_failures(session, again, shown, changed))
             new = which.records if isinstance(which, ByKey) else edit.added
-            if new is not None:
+            if isinstance(new, StagedRecords):
+                columns = computed_columns(edit.derived)
+                stack.enter_context(naming_failures(session, columns, shown, lambda: nullcontext(sql.RECORDS)))
+            elif new is not None:
                 stack.enter_context(naming_new_rows(session, new, edit.derived))
         yield
 
@@ -263,9 +282,15 @@ def _scanned(base: EditBase, reading: DataFrame) -> int:
 
 
 def _matched(
-    session: SparkSession, base: EditBase, edit: Edit, which: ByKey, source: str, want: sql.FindOptions
+    session: SparkSession,
+    base: EditBase,
+    edit: Edit,
+    which: ByKey,
+    records: pa.Table,
+    source: str,
+    want: sql.FindOptions,
+    stack: ExitStack,
 ) -> FoundRows:
-    records = which.records
     if base.is_empty or not records.num_rows:
         return FoundRows({}, 0, new=_some(records), digest="0:0")
     joined = sql.matches(edit, which, source, want).on(session)
@@ -276,6 +301,9 @@ def _matched(
     has_row = pc.is_in(places, value_set=table["place"].combine_chunks())
     outside = pc.min(table.filter(table["outside"])["place"]).as_py() if "outside" in table.column_names else None
     digest = f"{table.num_rows}:{sum(int(h) for h in table['hash'].to_pylist())}" if want.digest else ""
+    gone = table.filter(table["gone"]).select(["file", "pos"]) if which.how.replaces else None
+    if gone is not None and gone.num_rows:
+        stack.enter_context(sql.viewed({sql.GONE: frame(session, gone)}))
     return FoundRows(
         dict(zip(paths.to_pylist(), counts.to_pylist(), strict=True)),
         changed.num_rows,
@@ -286,6 +314,32 @@ def _matched(
         digest=digest,
         places=FoundPlaces(rows=changed.select(["file", "pos"])) if want.places else FoundPlaces(),
         outside=outside,
+        replaced=0 if gone is None else gone.num_rows,
+    )
+
+
+def _matched_staged(
+    session: SparkSession,
+    base: EditBase,
+    edit: Edit,
+    which: ByKey,
+    source: str,
+    want: sql.FindOptions,
+    stack: ExitStack,
+) -> FoundRows:
+    """The same for staged records. Only counts and places, as bitmaps, come to this process."""
+    found = no_matches(session) if base.is_empty else sql.matches(edit, which, source, want).on(session)
+    places = _places(found, stack)
+    by_file = _by_file(base, changed_by_file(session, want), places, None)
+    counted = count_matches(session, which.how)
+    if counted.replaced:
+        stack.enter_context(sql.viewed({sql.GONE: gone_places(session)}))
+    return replace(
+        by_file,
+        unchanged=counted.unchanged,
+        replaced=counted.replaced,
+        staged_new=counted.new,
+        lacking=counted.lacking,
     )
 
 
@@ -304,28 +358,6 @@ def _with_new_outside(session: SparkSession, edit: Edit, found: FoundRows) -> Fo
 
 def _some(rows: pa.Table) -> pa.Table | None:
     return rows if rows.num_rows else None
-
-
-def _samples(found: FoundEdit, limit: int) -> list[RowSample]:
-    session, edit, new = found.session, found.edit, found.rows.new
-    names = edit.schema.names
-    samples: list[RowSample] = []
-    if found.rows.hits:
-        rows = collect(sql.shown(edit, found.source, limit).on(session))
-        count = len(names)
-        before = json_rows(rows.select(range(count)).rename_columns(list(names)))
-        after: list[Any] = [None] * len(before)
-        if rows.num_columns > count:
-            after = json_rows(rows.select(range(count, 2 * count)).rename_columns(list(names)))
-        samples = [RowSample(b, a) for b, a in zip(before, after, strict=True)]
-    if new is not None:
-        # An edit that deletes rows and adds others shows some of both.
-        kept = samples[: max(limit // 2, limit - new.num_rows)]
-        added = new.select(list(names)).slice(0, limit - len(kept))
-        if edit.derived:
-            added = collect(filled(session, edit, added))
-        samples = [*kept, *(RowSample(None, row) for row in json_rows(added))]
-    return samples
 
 
 def filled(session: SparkSession, edit: Edit, rows: pa.Table) -> DataFrame:

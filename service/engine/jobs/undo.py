@@ -15,8 +15,9 @@ from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
 from service.engine.iceberg.staging import StagedFiles, readable_files, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
 from service.engine.iceberg.tables import current
-from service.engine.jobs.edit import SHUFFLED_BYTES, EditBase, RowSample, count_rows
+from service.engine.jobs.edit import SHUFFLED_BYTES, EditBase, count_rows
 from service.engine.jobs.edits.places import FoundPlaces
+from service.engine.jobs.edits.preview import RowSample
 from service.engine.session.rows import collect, frame, json_rows
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import diff_sql

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,24 +12,33 @@ from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql.content import hashed, row_hash, same, summed
 from service.engine.sql.derived import followed
 from service.engine.sql.sql import Parameters, identifier, new_value, reference, run, where
-from service.model.edits import RECORD_NUMBER, SENT_PREFIX, ByFilter, ByKey, Duplicates, Edit, MergeRule
+from service.model.edits import (
+    RECORD_NUMBER,
+    SENT_PREFIX,
+    ByFilter,
+    ByKey,
+    Duplicates,
+    Edit,
+    MergeRule,
+    StagedRecords,
+)
 from service.model.filters.predicates import EVERY_ROW, And, Compare, In, Predicate
 from service.model.schema.columns import Column
 from service.model.schema.derived import DerivedColumn
-from service.model.schema.types import DecimalType, TableSchema
+from service.model.schema.types import TableSchema, has_order
 
-# Views of the request's records, of new rows, of the places of rows, and of the files' ages.
-RECORDS, NEW, PLACES, AGES = "_firn_records", "_firn_new", "_firn_places", "_firn_ages"
+# Views of the request's records, of new rows, of the places of rows, of those that an UPSERT removes, and of the files'
+# ages.
+RECORDS, NEW, PLACES, GONE, AGES = "_firn_records", "_firn_new", "_firn_places", "_firn_gone", "_firn_ages"
 # Aliases of the rows that an edit reads, of the records that are joined to them, of places, and of ages. No column has
 # such a name.
 T, S, P, A = "_firn_t", "_firn_s", "_firn_p", "_firn_a"
+_SAME_PLACE = f"{P}.file = {T}._file AND {P}.pos = {T}._pos"
 _HIT, _MATCH = "_firn_hit", "_firn_match"
 # Up to this many keys are looked up one by one; of more, only the range from the least to the greatest.
 _LISTED = 500
 # The number of positions in one of Spark's bitmaps, 2 to the power of the shift.
 BITMAP_ROWS, _BITMAP_SHIFT = 32_768, 15
-# Types by whose least and greatest values files can be skipped, and which Arrow sorts as Spark does; also decimals.
-_ORDERED = ("string", "integer", "long", "date", "timestamp", "timestamptz")
 
 
 @dataclass(frozen=True)
@@ -67,11 +77,15 @@ def viewed(views: Mapping[str, DataFrame]) -> Iterator[None]:
 # Which rows
 
 
+# The order in which rows were written.
+_WRITTEN = (f"{A}.age", f"{T}._file", f"{T}._pos")
+
+
 def hits_by_file(edit: Edit, which: ByFilter, source: str, want: FindOptions) -> SqlStatement:
     """For each file with rows that the edit affects: how many, and a digest of them. With places, for each range of
     rows of each file."""
     parameters = Parameters()
-    outputs, groups = _hits(want, f"{T}._file", f"{T}._pos")
+    outputs, groups = hits(want, f"{T}._file", f"{T}._pos")
     if want.digest:
         outputs.append(f"{summed(row_hash(edit.schema.fields, T))} AS digest")
     if want.values and (values := _computed(edit, which, parameters)):
@@ -93,7 +107,7 @@ def repeats(which: Duplicates, schema: TableSchema, source: str, outputs: str) -
         order.append(f"{reference(by.column, parameters)} {direction}")
     # Rows that sort equally go by when they were written.
     down = " DESC" if which.keep_last else ""
-    order += [f"{written}{down}" for written in (f"{A}.age", f"{T}._file", f"{T}._pos")]
+    order += [f"{written}{down}" for written in _WRITTEN]
     number = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(order)})"
     condition = where(which.within, parameters)
     rows = f"(SELECT *, _file, _pos FROM {source} WHERE {condition}) AS {T} LEFT JOIN {AGES} AS {A}"
@@ -102,13 +116,13 @@ def repeats(which: Duplicates, schema: TableSchema, source: str, outputs: str) -
 
 
 def places_by_file(want: FindOptions) -> SqlStatement:
-    outputs, groups = _hits(want, "file", "pos")
+    outputs, groups = hits(want, "file", "pos")
     if want.digest:
         outputs.append(f"{summed('hash')} AS digest")
     return SqlStatement(f"SELECT {', '.join(outputs)} FROM {PLACES} GROUP BY {groups}")
 
 
-def _hits(want: FindOptions, file: str, pos: str) -> tuple[list[str], str]:
+def hits(want: FindOptions, file: str, pos: str) -> tuple[list[str], str]:
     """What to select of rows that were found, and by what to group them."""
     outputs = [f"{file} AS file", "count(*) AS hits"]
     if not want.places:
@@ -124,15 +138,25 @@ def places_outputs(schema: TableSchema, digest: bool) -> str:
 
 
 def matches(edit: Edit, which: ByKey, source: str, want: FindOptions) -> SqlStatement:
-    """Each row with the key of a record: the record's position, the row's place, and whether the row would change."""
+    """Each row with the key of a record: the record's position, the row's place, and whether the row would change.
+
+    If only the newest row of a key stays, also whether the row is an older one. Then the view of ages is needed.
+    """
     schema, parameters = edit.schema, Parameters()
     changed = _changed(which.how, schema)
     outputs = [f"{S}.{RECORD_NUMBER} AS place", f"{T}._file AS file", f"{T}._pos AS pos", f"{changed} AS changed"]
+    if which.how.replaces:
+        newest = ", ".join(f"{written} DESC" for written in _WRITTEN)
+        gone = f"row_number() OVER (PARTITION BY {S}.{RECORD_NUMBER} ORDER BY {newest}) > 1"
+        outputs[-1:] = [f"{changed} OR {gone} AS changed", f"{gone} AS gone"]
+        changed = f"{changed} AND NOT {gone}"
     if want.digest:
         outputs.append(f"{row_hash(schema.fields, T)} AS hash")
     if want.values and (values := _computed(edit, which, parameters)):
         outputs.append(f"CASE WHEN {changed} THEN {values} END AS computed")
     rows = f"{_narrowed(which, schema, source, parameters)} JOIN {RECORDS} AS {S} ON {_same_key(which.how)}"
+    if which.how.replaces:
+        rows += f" LEFT JOIN {AGES} AS {A} ON {A}.file = {T}._file"
     if which.within == EVERY_ROW:
         return SqlStatement(f"SELECT {', '.join(outputs)} FROM {rows}", parameters)
     after = (f"{v} AS {identifier(n)}" for n, v in zip(schema.names, _after(edit, which, parameters), strict=True))
@@ -156,8 +180,9 @@ def first_outside(within: Predicate) -> SqlStatement:
 # Samples
 
 
-def shown(edit: Edit, source: str, limit: int) -> SqlStatement:
-    """Some of the rows, before the edit (`b0`, `b1`, …) and, unless they are deleted, after it (`a0`, …)."""
+def shown(edit: Edit, source: str, limit: int, *, replaced: bool = False) -> SqlStatement:
+    """Some of the rows, before the edit (`b0`, `b1`, …) and, unless they are deleted, after it (`a0`, …); without those
+    that an UPSERT removes."""
     which, schema = edit.which, edit.schema
     before = ", ".join(f"{value} AS b{i}" for i, value in enumerate(_old_values(edit).values()))
     if isinstance(which, Duplicates):
@@ -166,7 +191,16 @@ def shown(edit: Edit, source: str, limit: int) -> SqlStatement:
     parameters = Parameters()
     after = [f"{v} AS a{i}" for i, v in enumerate(_after(edit, which, parameters))]
     outputs = ", ".join([before, *after])
-    return SqlStatement(f"SELECT {outputs} {_affected(edit, which, source, parameters)} LIMIT {limit}", parameters)
+    rows = _affected(edit, which, source, parameters, replaced=replaced)
+    return SqlStatement(f"SELECT {outputs} {rows} LIMIT {limit}", parameters)
+
+
+def shown_gone(edit: Edit, source: str, limit: int) -> SqlStatement:
+    """Some of the rows that an UPSERT removes."""
+    before = ", ".join(f"{value} AS b{i}" for i, value in enumerate(_old_values(edit).values()))
+    return SqlStatement(
+        f"SELECT {before} FROM {source} AS {T} LEFT SEMI JOIN {GONE} AS {P} ON {_SAME_PLACE} LIMIT {limit}"
+    )
 
 
 def with_set_values(edit: Edit, which: ByFilter | ByKey, source: str) -> SqlStatement:
@@ -183,25 +217,31 @@ def recomputed_columns(edit: Edit, which: ByFilter | ByKey) -> list[DerivedColum
     return [one for one in edit.derived if one.column in found]
 
 
-def _affected(edit: Edit, which: ByFilter | ByKey, source: str, parameters: Parameters) -> str:
-    """The end of a statement: the rows that the edit changes."""
+def _affected(
+    edit: Edit, which: ByFilter | ByKey, source: str, parameters: Parameters, *, replaced: bool = False
+) -> str:
+    """The end of a statement: the rows that the edit changes; with `replaced`, without those that it removes."""
     if isinstance(which, ByFilter):
         return f"FROM {source} AS {T} WHERE {where(which.predicate, parameters)}"
     narrowed = _narrowed(which, edit.schema, source, parameters)
-    return f"FROM {narrowed} JOIN {RECORDS} AS {S} ON {_same_key(which.how)} WHERE {_changed(which.how, edit.schema)}"
+    rows = f"{narrowed} JOIN {RECORDS} AS {S} ON {_same_key(which.how)}{_without_gone(replaced)}"
+    return f"FROM {rows} WHERE {_changed(which.how, edit.schema)}"
+
+
+def _without_gone(replaced: bool) -> str:
+    return f" LEFT ANTI JOIN {GONE} AS {P} ON {_SAME_PLACE}" if replaced else ""
 
 
 # What files become
 
 
-def rewritten(edit: Edit, source: str, parameters: Parameters) -> SqlStatement:
-    """The rows that the files of a source have after the edit."""
+def rewritten(edit: Edit, source: str, parameters: Parameters, *, replaced: bool = False) -> SqlStatement:
+    """The rows that the files of a source have after the edit; `replaced` says whether an UPSERT removes some."""
     which, old = edit.which, _old_values(edit)
     kept = _kept(edit)
     columns = ", ".join([*old.values(), *kept])
     if isinstance(which, Duplicates):
-        same_place = f"{P}.file = {T}._file AND {P}.pos = {T}._pos"
-        return SqlStatement(f"SELECT {columns} FROM {source} AS {T} LEFT ANTI JOIN {PLACES} AS {P} ON {same_place}")
+        return SqlStatement(f"SELECT {columns} FROM {source} AS {T} LEFT ANTI JOIN {PLACES} AS {P} ON {_SAME_PLACE}")
     if isinstance(which, ByFilter):
         hit = f"coalesce({where(which.predicate, parameters)}, FALSE)"
         if which.assignments is None:
@@ -210,7 +250,8 @@ def rewritten(edit: Edit, source: str, parameters: Parameters) -> SqlStatement:
         condition = f"{T}.{_HIT}"
     else:
         within = where(which.within, parameters)
-        rows = f"(SELECT *, coalesce({within}, FALSE) AS {_HIT} FROM {source}) AS {T} "
+        live = f"{source} AS {T}{_without_gone(replaced)}"
+        rows = f"(SELECT {T}.*, coalesce({within}, FALSE) AS {_HIT} FROM {live}) AS {T} "
         rows += f"LEFT JOIN {RECORDS} AS {S} ON {_same_key(which.how)} AND {T}.{_HIT}"
         condition = f"{S}.{RECORD_NUMBER} IS NOT NULL"
     outputs = (
@@ -221,13 +262,20 @@ def rewritten(edit: Edit, source: str, parameters: Parameters) -> SqlStatement:
 
 
 def changed_rows(
-    edit: Edit, which: ByFilter | ByKey, source: str, parameters: Parameters, *, few: bool
+    edit: Edit,
+    which: ByFilter | ByKey,
+    source: str,
+    parameters: Parameters,
+    *,
+    few: bool,
+    replaced: bool = False,
 ) -> SqlStatement:
     """Only the rows that the edit changes, as they are after it; `few` are gathered in one task."""
     columns = zip(edit.schema.names, _after(edit, which, parameters), strict=True)
     outputs = [*(f"{value} AS {identifier(name)}" for name, value in columns), *_kept(edit)]
     hint = "/*+ REPARTITION(1) */ " if few else ""
-    return SqlStatement(f"SELECT {hint}{', '.join(outputs)} {_affected(edit, which, source, parameters)}", parameters)
+    rows = _affected(edit, which, source, parameters, replaced=replaced)
+    return SqlStatement(f"SELECT {hint}{', '.join(outputs)} {rows}", parameters)
 
 
 def new_rows(schema: TableSchema, parameters: Parameters) -> SqlStatement:
@@ -314,18 +362,27 @@ def _same_key(how: MergeRule) -> str:
 
 def _narrowed(which: ByKey, schema: TableSchema, source: str, parameters: Parameters) -> str:
     """The source's rows that may have one of the keys, so that files without them are not read."""
-    keys: list[Predicate] = [p for key in which.how.keys for p in _range(schema, key, which.records[key])]
+    records = which.records
+    if isinstance(records, StagedRecords):
+        keys = [p for key, ends in records.ends.items() for p in _between(schema, key, ends)]
+    else:
+        keys = [p for key in which.how.keys for p in _range(schema, key, records[key])]
     condition = where(And((which.within, *keys)) if keys else which.within, parameters)
     return f"(SELECT *, _file, _pos FROM {source} WHERE {condition}) AS {T}"
 
 
 def _range(schema: TableSchema, key: str, values: pa.ChunkedArray) -> Sequence[Predicate]:
     kind = schema.field(key).type
-    if not (isinstance(kind, DecimalType) or str(kind) in _ORDERED) or not len(values):
+    if not has_order(kind) or not len(values):
         return []
     column = Column(key, (key,), kind)
     distinct = pc.unique(values)
     if len(distinct) <= _LISTED:
         return [In(column, tuple(distinct.to_pylist()))]
     ends = pc.min_max(values).as_py()
-    return [Compare(column, "gte", ends["min"]), Compare(column, "lte", ends["max"])]
+    return _between(schema, key, (ends["min"], ends["max"]))
+
+
+def _between(schema: TableSchema, key: str, ends: tuple[Any, Any]) -> Sequence[Predicate]:
+    column = Column(key, (key,), schema.field(key).type)
+    return [Compare(column, "gte", ends[0]), Compare(column, "lte", ends[1])]

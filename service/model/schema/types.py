@@ -12,6 +12,7 @@ PRIMITIVES = (
     *("date", "timestamp", "timestamptz", "binary", "uuid"),
 )
 FLOATING = ("float", "double")
+_ORDERED = ("string", "integer", "long", "date", "timestamp", "timestamptz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,11 @@ def contains_uuid(kind: ColumnType) -> bool:
     if isinstance(kind, Struct):
         return any(contains_uuid(field.type) for field in kind.fields)
     return kind == Primitive("uuid")
+
+
+def has_order(kind: ColumnType) -> bool:
+    """Whether files can be skipped by the least and greatest values of a type, and Arrow sorts these as Spark does."""
+    return isinstance(kind, DecimalType) or str(kind) in _ORDERED
 
 
 def fold_case(name: str) -> str:

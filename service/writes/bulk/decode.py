@@ -11,8 +11,10 @@ from service.writes.bulk.body import Body
 from service.writes.bulk.from_arrow import read_arrow
 from service.writes.bulk.from_csv import read_csv
 from service.writes.bulk.from_ndjson import read_ndjson
+from service.writes.bulk.target import Keys
 
-Decoder = Callable[[Body, TableSchema], Iterator[pa.RecordBatch]]
+Decoder = Callable[[Body, TableSchema, Keys], Iterator[pa.RecordBatch]]
+"""Decodes a body for a table and, for an upsert, its key columns."""
 
 ARROW, NDJSON, CSV = "application/vnd.apache.arrow.stream", "application/x-ndjson", "text/csv"
 DECODERS: dict[str, Decoder] = {ARROW: read_arrow, NDJSON: read_ndjson, CSV: read_csv}

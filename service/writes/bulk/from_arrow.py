@@ -10,22 +10,22 @@ import pyarrow as pa
 
 from service.errors import InvalidRecord, InvalidRequest
 from service.model.records import InvalidValue
-from service.model.schema.types import TableSchema
+from service.model.schema.types import Field, TableSchema
 from service.writes.bulk.body import Body
-from service.writes.bulk.fit import Convert, TooLarge, converter, first_failure, match_names, naming
+from service.writes.bulk.fit import Convert, TooLarge, converter, first_failure, naming
 from service.writes.bulk.ipc import Messages
-from service.writes.bulk.target import target_schema
+from service.writes.bulk.target import Keys, columns_of, decoded_schema
 
 T = TypeVar("T")
 _ROWS = 65_536
 
 
-def read_arrow(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+def read_arrow(body: Body, schema: TableSchema, keys: Keys = None) -> Iterator[pa.RecordBatch]:
     """Every row, in order. Columns may be in any order, and of any type that holds the table's values without loss."""
     messages = Messages(body)
-    target = target_schema(schema)
     reader = _arrow(lambda: pa.ipc.open_stream(pa.PythonFile(messages, mode="r")))
-    columns = _arrow(lambda: _columns(reader.schema, schema, target))  # a name in it may not be UTF-8
+    columns = _arrow(lambda: _columns(reader.schema, schema, keys))  # a name in it may not be UTF-8
+    target = decoded_schema([(column.field, column.place) for column in columns])
     done = 0
     while (batch := _arrow(lambda: next(reader, None))) is not None:
         # Arrow would follow invalid offsets.
@@ -38,15 +38,14 @@ def read_arrow(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class _Column:
-    name: str
-    required: bool
+    field: Field
     place: int | None
     convert: Convert
 
     def read(self, batch: pa.RecordBatch) -> pa.Array:
         fitted = self.convert(pa.nulls(batch.num_rows) if self.place is None else batch.column(self.place))
         # A dictionary may hold nulls that the array itself does not count.
-        if self.required and fitted.null_count:
+        if self.field.required and fitted.null_count:
             raise InvalidValue("a value is required here; send one")
         return fitted
 
@@ -69,14 +68,14 @@ def _arrow(do: Callable[[], T], problem: str = "the body is not a whole Arrow IP
         raise InvalidRequest(f"{problem}: {reason}") from e
 
 
-def _columns(sent: pa.Schema, schema: TableSchema, target: pa.Schema) -> list[_Column]:
+def _columns(sent: pa.Schema, schema: TableSchema, keys: Keys) -> list[_Column]:
     columns = []
     try:
-        places = match_names(sent.names, [(f.name, f.required) for f in schema.fields])
-        for field, place, to in zip(schema.fields, places, target, strict=True):
+        found = columns_of(schema, sent.names, keys)
+        for (field, place), to in zip(found, decoded_schema(found), strict=True):
             with naming(f".{field.name}"):
                 convert = converter(pa.null() if place is None else sent.field(place).type, field.type, to.type)
-            columns.append(_Column(field.name, field.required, place, convert))
+            columns.append(_Column(field, place, convert))
     except InvalidValue as e:
         path = e.path[1:]
         raise InvalidRecord(f"{path}: {e.problem}", field=path, suggestion=e.suggestion) from e
@@ -105,7 +104,7 @@ def _refuse(batch: pa.RecordBatch, columns: list[_Column], start: int) -> None:
     for column in columns:
         if misfit := column.misfit(batch):
             record = first_failure(batch, column.read)
-            found.append((record, column.name, column.misfit(batch.slice(record, 1)) or misfit))
+            found.append((record, column.field.name, column.misfit(batch.slice(record, 1)) or misfit))
     if found:
         record, name, misfit = min(found, key=lambda f: f[0])
         path = name + misfit.path

@@ -13,10 +13,9 @@ from service.errors import InvalidRecord
 from service.model.records import InvalidValue
 from service.model.schema.types import Array, Field, Map, Struct, TableSchema
 from service.writes.bulk.body import Body
-from service.writes.bulk.fit import match_names
 from service.writes.bulk.from_text import InvalidText, read_texts
 from service.writes.bulk.lines import Block, blocks, decoded
-from service.writes.bulk.target import target_schema
+from service.writes.bulk.target import Keys, columns_of, decoded_schema
 
 _QUOTED = re.compile(rb'(?<![^,\n])"[^"]*+(?:""[^"]*+)*+"(?=[,\r\n]|\Z)')
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
@@ -27,7 +26,7 @@ _RECORD = re.compile(rb'%b(?:\n|\Z|"[^"]*+\Z)' % _LINE)
 _HINT = "put a field that holds a quote, a comma or a line break in quotes, double the quotes in it, and close it"
 
 
-def read_csv(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+def read_csv(body: Body, schema: TableSchema, keys: Keys = None) -> Iterator[pa.RecordBatch]:
     """Every record, in order. An empty field is null; `""` is the empty text."""
     reader: _Reader | None = None
     for block in blocks(body, _after_last_record):
@@ -36,7 +35,7 @@ def read_csv(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
             if first is None:
                 continue
             line, header, end = first
-            reader = _Reader(schema, _column_names(header, line), line)
+            reader = _Reader(schema, _column_names(header, line), line, keys)
             block = Block(block.text[end:], block.line + block.text.count(b"\n", 0, end))
         if block.text.strip(b"\r\n"):
             yield reader.read(block)
@@ -47,10 +46,10 @@ def read_csv(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
 class _Reader:
     """Reads the blocks after the header."""
 
-    def __init__(self, schema: TableSchema, names: list[str], line: int) -> None:
+    def __init__(self, schema: TableSchema, names: list[str], line: int, keys: Keys) -> None:
         try:
-            places = match_names(names, [(f.name, f.required) for f in schema.fields])
-            for field, place in zip(schema.fields, places, strict=True):
+            found = columns_of(schema, names, keys)
+            for field, place in found:
                 if place is not None and isinstance(field.type, Array | Map | Struct):
                     problem = f"CSV cannot hold {str(field.type)[:80]}; send NDJSON or Arrow"
                     raise InvalidValue(problem, f".{field.name}")
@@ -59,8 +58,8 @@ class _Reader:
             raise InvalidRecord(
                 f"line {line}: {name}: {e.problem}", field=name, suggestion=e.suggestion, details={"line": line}
             ) from e
-        self._target = target_schema(schema)
-        self._columns = list(zip(schema.fields, places, self._target, strict=True))
+        self._target = decoded_schema(found)
+        self._columns = [(field, place, to) for (field, place), to in zip(found, self._target, strict=True)]
         self._names = [str(i) for i in range(len(names))]
         self._done = 0
 

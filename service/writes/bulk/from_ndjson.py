@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,16 +11,20 @@ import pyarrow as pa
 
 from service.errors import FirnError, InvalidRecord, InvalidRequest
 from service.model import wire
+from service.model.edits import SENT_PREFIX
 from service.model.records import read_records
 from service.model.schema.types import Primitive, TableSchema
 from service.writes.bulk.body import Body
 from service.writes.bulk.lines import Block, blocks, decoded
-from service.writes.bulk.target import target_schema
+from service.writes.bulk.target import Keys, target_schema
 
 
-def read_ndjson(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """Every record, in order; an error names the line. Empty lines are skipped."""
-    reader = _Reader(schema)
+def read_ndjson(body: Body, schema: TableSchema, keys: Keys = None) -> Iterator[pa.RecordBatch]:
+    """Every record, in order; an error names the line. Empty lines are skipped.
+
+    Of an upsert, each record may lack other columns: further columns say which ones each record has.
+    """
+    reader = _Reader(schema, keys)
     done = 0
     for block in blocks(body, lambda text: text.rfind(b"\n") + 1):
         batch = reader.read(block, done)
@@ -28,7 +33,13 @@ def read_ndjson(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
 
 
 class _Reader:
-    def __init__(self, schema: TableSchema) -> None:
+    def __init__(self, schema: TableSchema, keys: Keys) -> None:
+        self._marked: tuple[str, ...] = ()
+        self._required: tuple[str, ...] = ()
+        if keys is not None:
+            self._marked = tuple(name for name in schema.names if name not in keys)
+            self._required = tuple(f.name for f in schema.fields if f.required and f.name not in keys)
+            schema = TableSchema(tuple(replace(f, required=f.name in keys) for f in schema.fields))
         self._schema = schema
         self._target = target_schema(schema)
         # Reading floats is exact for these types, unless a whole number is written as 1.0.
@@ -60,7 +71,27 @@ class _Reader:
 
     def _rows(self, records: list[Any]) -> pa.RecordBatch:
         values = read_records(self._schema, records)
-        return pa.RecordBatch.from_arrays([pa.array(values[f.name], f.type) for f in self._target], schema=self._target)
+        columns = [pa.array(values[f.name], f.type) for f in self._target]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._target)
+        for name in self._required:
+            _refuse_null(name, values[name], records)
+        for name in self._marked:
+            batch = batch.append_column(
+                SENT_PREFIX + name, pa.array([name in record for record in records], pa.bool_())
+            )
+        return batch
+
+
+def _refuse_null(name: str, values: list[Any], records: list[Any]) -> None:
+    """Raise for the first record that has a null for a required column of an upsert."""
+    for i, value in enumerate(values):
+        if value is None and name in records[i]:
+            raise InvalidRecord(
+                f"records[{i}].{name} is null, but the column is required; send a value, or leave it out to keep the "
+                "one an existing row has",
+                field=f"records[{i}].{name}",
+                details={"record": i, "field": name},
+            )
 
 
 def _record(raw: bytes, line: int) -> Any:

@@ -9,6 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+import pyarrow as pa
+
 from service.catalog.files.staging import Staging
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import CommitResult, Commits
@@ -32,10 +34,12 @@ from service.model.call import Call
 from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.names import TableName
 from service.model.schema.derived import only_derived_added
+from service.model.schema.key_columns import key_columns
 from service.settings import LimitSettings
 from service.writes.bulk.body import Body
 from service.writes.bulk.decode import Decoder
 from service.writes.bulk.target import target_schema
+from service.writes.bulk.upsert import KeyedRecords, UpsertOptions
 
 log = logging.getLogger("firn.bulk")
 
@@ -64,6 +68,8 @@ class Load:
     progress: BulkProgress = field(default_factory=BulkProgress)
     staged: "Future[None]" = field(default_factory=Future)
     staging: Staging | None = None
+    upsert: KeyedRecords | None = None
+    """Of a load that upserts; else it appends."""
     handed_over: bool = False
     """Whether a job closes it at its end; else whoever opened it does."""
     _closed: bool = False
@@ -120,10 +126,13 @@ class Bulk:
         """The number of loads in progress."""
         return self._limits.concurrent_bulk_loads - self._room._value
 
-    def open(self, name: TableName, decode: Decoder, *, keyed: bool = False) -> Load:
+    def open(
+        self, name: TableName, decode: Decoder, *, keyed: bool = False, upsert: UpsertOptions | None = None
+    ) -> Load:
         """Begin a load into a table: its body can be fed now. The caller closes it, unless it hands it to `start`.
 
-        `keyed` says that the body's digest will be needed. TooManyRequests, at once, if the limit of loads is reached.
+        With `upsert`, the caller merges the records itself. `keyed` says that the body's digest will be needed.
+        TooManyRequests, at once, if the limit of loads is reached.
         """
         if not self._room.acquire(blocking=False):
             raise TooManyRequests(
@@ -133,6 +142,8 @@ class Bulk:
             table = self._catalog.load(name)
             refuse_ingestion_table(table.properties, name.table, "a bulk load")
             load = Load(table, Body(self._limits.bulk_mb, hashed=keyed), self._room.release)
+            if upsert is not None:
+                load.upsert = KeyedRecords(table.schema, key_columns(table.schema, upsert.key_cols), upsert)
             load.staged = self._threads.submit(self._stage, load, decode)
         except BaseException:
             self._room.release()
@@ -140,7 +151,7 @@ class Bulk:
         return load
 
     def finish(self, load: Load, call: Call) -> LoadResult:
-        """Commit a load that is staged."""
+        """Append the records of a load that is staged, in one commit."""
         table, staging = load.table, load.staging
         if staging is None or not staging.rows:
             return LoadResult(0, self._catalog.load(table.name).current_snapshot_id, NOT_CHECKED)
@@ -158,10 +169,10 @@ class Bulk:
                     load.progress.phase = "committing"
                     committed = self._commit(table, files, call, job)
                     break
-                except _TableAltered:
+                except TableAltered:
                     table = self._current(table)
             else:
-                raise _TableAltered(table)
+                raise TableAltered(table)
         load.progress.phase = "done"
         return LoadResult(staging.rows, committed.snapshot_id, self._small_files.check_after_write(committed.after))
 
@@ -176,9 +187,10 @@ class Bulk:
     def _stage(self, load: Load, decode: Decoder) -> None:
         schema, most = load.table.schema, self.most_bytes * _MOST_INFLATION
         try:
-            for batch in decode(load.body, schema):
+            for batch in decode(load.body, schema, load.upsert.keys if load.upsert else None):
+                batch = load.upsert.numbered(batch) if load.upsert else batch
                 if load.staging is None:
-                    load.staging = Staging(self._catalog, schema, target_schema(schema))
+                    load.staging = self._staging(load, batch)
                 load.staging.write(batch)
                 load.progress.records, load.progress.bytes = load.staging.rows, load.body.size
                 if load.staging.bytes > most:
@@ -193,11 +205,16 @@ class Bulk:
         load.progress.bytes = load.body.size
         load.progress.phase = "staged"
 
+    def _staging(self, load: Load, batch: pa.RecordBatch) -> Staging:
+        if load.upsert:
+            return Staging(self._catalog, load.upsert.staged_schema(batch), load.upsert.arrow_schema(batch))
+        return Staging(self._catalog, load.table.schema, target_schema(load.table.schema))
+
     def _current(self, table: Table) -> Table:
         """The table as it is now, if it has only gained derived columns; otherwise the load is refused."""
         now = self._catalog.load(table.name)
         if now.uuid != table.uuid or not only_derived_added(now.schema, table.schema, now.derived):
-            raise _TableAltered(table)
+            raise TableAltered(table)
         return now
 
     def _move(self, table: Table, staging: Staging, call: Call, tag: str) -> StagedFiles:
@@ -218,7 +235,7 @@ class Bulk:
             call.check()  # a job whose Spark jobs were cancelled can fail in any way
             now = self._catalog.load(table.name)
             if (now.uuid, now.schema_id) != (table.uuid, table.schema_id):
-                raise _TableAltered(table) from e
+                raise TableAltered(table) from e
             raise
         if files.records != staging.rows:
             self._discard(table, files)
@@ -250,7 +267,7 @@ class Bulk:
                 raise  # a snapshot may have the files already
             self._discard(table, files)
             if isinstance(e, TableChanged):
-                raise _TableAltered(table) from e
+                raise TableAltered(table) from e
             raise
         if not tried:
             self._discard(table, files)
@@ -264,7 +281,9 @@ class Bulk:
             log.warning("files of an uncommitted load of %s could not be deleted: %s", table.name, e)
 
 
-class _TableAltered(CommitConflict):
+class TableAltered(CommitConflict):
+    """The table's columns are no longer those that the records were checked against."""
+
     def __init__(self, table: Table) -> None:
         super().__init__(
             f"table {table.name.table!r} was changed while these records were being loaded; send the request again"

@@ -1,10 +1,36 @@
-"""The Arrow schema that bodies are decoded to."""
+"""The columns and the Arrow schema that bodies are decoded to."""
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.types as kinds
 
 from service.engine.session.rows import arrow_schema
-from service.model.schema.types import TableSchema
+from service.model.schema.types import Field, TableSchema
+from service.writes.bulk.fit import match_names
+
+Keys = tuple[str, ...] | None
+"""The key columns of an upsert; None for a load that appends."""
+
+
+def columns_of(schema: TableSchema, names: Sequence[str], keys: Keys) -> list[tuple[Field, int | None]]:
+    """The columns that a body with these names is decoded to, each with its place in the body.
+
+    An append gets every column, and columns without a place are null. An upsert gets only those that were sent, because
+    the others keep their values; its keys are required. InvalidValue if the names do not fit.
+    """
+    if keys is None:
+        places = match_names(list(names), [(f.name, f.required) for f in schema.fields])
+        return list(zip(schema.fields, places, strict=True))
+    places = match_names(list(names), [(f.name, f.name in keys) for f in schema.fields])
+    sent = [(field, place) for field, place in zip(schema.fields, places, strict=True) if place is not None]
+    return [(replace(field, required=field.required or field.name in keys), place) for field, place in sent]
+
+
+def decoded_schema(columns: Sequence[tuple[Field, int | None]]) -> pa.Schema:
+    """The Arrow schema of some columns."""
+    return target_schema(TableSchema(tuple(field for field, _ in columns)))
 
 
 def target_schema(schema: TableSchema) -> pa.Schema:

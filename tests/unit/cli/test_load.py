@@ -228,3 +228,25 @@ def test_a_file_goes_through_the_proxy_that_the_variables_name(refusing: str, mo
     remote = Remote("http://firn.example.com", login="Basic x")
     remote.upload("/tables/t/records", "text/csv", lambda: iter([b"a,b\n"]), "k")
     assert Refusing.path_ == "http://firn.example.com/tables/t/records"
+
+
+class Upserting(Loading):
+    def upload(self, path: str, media_type: str, chunks: Callable[[], Iterable[bytes]], key: str) -> dict[str, Any]:
+        super().upload(path, media_type, chunks, key)
+        counts = {"records_inserted": 1, "records_updated": 2, "records_unchanged": 0, "records_replaced": 3}
+        return {"success": True, **counts}
+
+
+def test_an_upsert_says_by_which_columns_and_shows_what_it_counted(tmp_path: Path) -> None:
+    service, file = Upserting(), write(tmp_path / "o.csv")
+    shown = firn(["load", file, "shop.orders", "--upsert", "--key-cols", "id,who", "--replace"], service)
+    assert shown.out == "1 row inserted, 2 updated, 3 replaced\n"
+    path = "/tables/default/shop/orders/records?async=true&mode=upsert&key_cols=id%2Cwho&on_multiple=replace"
+    assert service.asked == [(path, "text/csv", CSV.encode())]
+
+
+@pytest.mark.parametrize("option", [["--key-cols", "id"], ["--last-wins"], ["--replace"]])
+def test_options_of_an_upsert_need_it(option: list[str], tmp_path: Path) -> None:
+    service = Loading()
+    assert "needs --upsert" in firn(["load", write(tmp_path / "o.csv"), "shop.orders", *option], service).err
+    assert service.asked == []

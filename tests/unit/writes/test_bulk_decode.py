@@ -63,7 +63,7 @@ def read(kind: str, raw: bytes | str, schema: TableSchema = PERSON, piece: int =
     content = raw.encode() if isinstance(raw, str) else raw
     source = body(content, piece)
     try:
-        batches = list(DECODERS[kind](source, schema))
+        batches = list(DECODERS[kind](source, schema, None))
     finally:
         source.close()
     assert all(batch.schema == target_schema(schema) for batch in batches)
@@ -453,7 +453,7 @@ def test_what_a_dictionary_unpacks_to_is_held_a_little_at_a_time(monkeypatch: py
     values = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), 3000), long_text)
     raw = stream(pa.table({"id": pa.array(range(3000)), "name": values}))
     rows = 0
-    for batch in DECODERS[ARROW](body(raw), PERSON):
+    for batch in DECODERS[ARROW](body(raw), PERSON, None):
         assert batch.nbytes < 6 << 20
         rows += batch.num_rows
     assert rows == 3000

@@ -12,11 +12,12 @@ from service.engine.iceberg.row_replacement import RowReplacement, commit_rows
 from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
 from service.engine.jobs.edit import SHUFFLED_BYTES, FoundEdit, count_rows, failures_named, filled
+from service.engine.jobs.edits.staged_records import new_staged_rows
 from service.engine.session.rows import frame
 from service.engine.session.spark_types import DataFrame
 from service.engine.sql import edit_sql as sql
 from service.engine.sql.sql import Parameters
-from service.model.edits import ByFilter, ByKey
+from service.model.edits import ByFilter, ByKey, Edit, StagedRecords
 from service.model.names import EDIT_PROPERTY, KEYS_PROPERTY
 
 # So many changed rows are written by one task, into one file for each partition.
@@ -62,12 +63,11 @@ def stage(found: FoundEdit, counts: Mapping[str, int]) -> StagedEdit:
         summary[KEYS_PROPERTY] = json.dumps(edit.which.how.keys)
     gone = 0 if updates else sum(rows.files[path] for path in rewritten)
     changed = sum(rows.files[path] for path in by_place | whole) if updates else 0
-    inserted = 0 if rows.new is None else rows.new.num_rows
     return StagedEdit(
         target,
         base.snapshot_id,
         staged,
-        live - gone + changed + inserted,
+        live - gone - rows.replaced + changed + rows.inserted,
         rows.places.in_files(by_place),
         {path: base.rows[path] for path in whole | rewritten},
         summary,
@@ -95,9 +95,10 @@ def _staged(
     """Write the rows of files to rewrite, the changed rows of others, and new rows. Also returns how many rows the
     files to rewrite have now."""
     session, base, edit, new = found.session, found.base, found.edit, found.rows.new
+    replaced = bool(found.rows.replaced)
     views: dict[str, DataFrame] = {}
-    if new is not None:
-        views[sql.NEW] = filled(session, edit, new)
+    if found.rows.inserted:
+        views[sql.NEW] = new_staged_rows(session, edit) if new is None else filled(session, edit, new)
     if found.rows.changed_records is not None:
         views[sql.RECORDS] = frame(session, found.rows.changed_records)
     parameters, parts, live = Parameters(), list[sql.SqlStatement](), 0
@@ -110,15 +111,22 @@ def _staged(
 
         if rewritten:
             source = source_of(rewritten)
-            parts.append(sql.rewritten(edit, source, parameters))
+            parts.append(sql.rewritten(edit, source, parameters, replaced=replaced))
             counted = [base.live(path) for path in rewritten]
             live = count_rows(session, source) if None in counted else sum(count or 0 for count in counted)
         if changed and isinstance(edit.which, ByFilter | ByKey):
             few = sum(found.rows.files[path] for path in changed) <= _FEW_ROWS
-            parts.append(sql.changed_rows(edit, edit.which, source_of(changed), parameters, few=few))
-        if new is not None:
+            source = source_of(changed)
+            parts.append(sql.changed_rows(edit, edit.which, source, parameters, few=few, replaced=replaced))
+        if found.rows.inserted:
             parts.append(sql.new_rows(edit.schema, parameters))
         if not parts:
             return StagedFiles(iceberg.io(), ()), live
-        options = {"distribution-mode": "hash"} if base.bytes_of(rewritten) > SHUFFLED_BYTES else {}
+        size = base.bytes_of(rewritten) + _staged_bytes(edit)
+        options = {"distribution-mode": "hash"} if size > SHUFFLED_BYTES else {}
         return stage_rows(iceberg, sql.together(parts).on(session), options), live
+
+
+def _staged_bytes(edit: Edit) -> int:
+    records = edit.which.records if isinstance(edit.which, ByKey) else None
+    return records.bytes if isinstance(records, StagedRecords) else 0
