@@ -41,6 +41,7 @@ _DRAIN_S = 2.0
 _BINARY = {"type": "string", "format": "binary"}
 _BODIES: dict[str, Any] = {
     "application/vnd.apache.arrow.stream": {"schema": _BINARY},
+    "application/vnd.apache.parquet": {"schema": _BINARY},
     "application/x-ndjson": {"schema": _BINARY, "example": '{"name": "Ann", "age": 31}\n{"name": "Bo"}\n'},
     "text/csv": {"schema": _BINARY, "example": "name,age\nAnn,31\nBo,\n"},
 }

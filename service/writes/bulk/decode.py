@@ -8,7 +8,7 @@ import pyarrow as pa
 from service.errors import InvalidRequest
 from service.model.schema.types import TableSchema
 from service.writes.bulk.body import Body
-from service.writes.bulk.from_arrow import read_arrow
+from service.writes.bulk.from_arrow import read_arrow, read_parquet
 from service.writes.bulk.from_csv import read_csv
 from service.writes.bulk.from_ndjson import read_ndjson
 from service.writes.bulk.target import Keys
@@ -16,8 +16,9 @@ from service.writes.bulk.target import Keys
 Decoder = Callable[[Body, TableSchema, Keys], Iterator[pa.RecordBatch]]
 """Decodes a body for a table and, for an upsert, its key columns."""
 
-ARROW, NDJSON, CSV = "application/vnd.apache.arrow.stream", "application/x-ndjson", "text/csv"
-DECODERS: dict[str, Decoder] = {ARROW: read_arrow, NDJSON: read_ndjson, CSV: read_csv}
+ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"
+NDJSON, CSV = "application/x-ndjson", "text/csv"
+DECODERS: dict[str, Decoder] = {ARROW: read_arrow, NDJSON: read_ndjson, CSV: read_csv, PARQUET: read_parquet}
 
 
 def decoder(content_type: str | None, content_encoding: str | None = None) -> Decoder:

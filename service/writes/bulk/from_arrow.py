@@ -1,5 +1,6 @@
-"""Read an Arrow IPC stream as checked batches in the table's own Arrow schema."""
+"""Read an Arrow IPC stream, or a Parquet file, as checked batches in the table's own Arrow schema."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,22 +19,43 @@ from service.writes.bulk.target import Keys, columns_of, decoded_schema
 
 T = TypeVar("T")
 _ROWS = 65_536
+_PIECE = 1 << 20
+_STREAM, _FILE = "the body is not a whole Arrow IPC stream", "the body is not a whole Parquet file"
 
 
 def read_arrow(body: Body, schema: TableSchema, keys: Keys = None) -> Iterator[pa.RecordBatch]:
     """Every row, in order. Columns may be in any order, and of any type that holds the table's values without loss."""
     messages = Messages(body)
     reader = _arrow(lambda: pa.ipc.open_stream(pa.PythonFile(messages, mode="r")))
-    columns = _arrow(lambda: _columns(reader.schema, schema, keys))  # a name in it may not be UTF-8
+    yield from _read(reader, lambda: reader.schema, schema, keys, _STREAM)
+    messages.finish()
+
+
+def read_parquet(body: Body, schema: TableSchema, keys: Keys = None) -> Iterator[pa.RecordBatch]:
+    """The same of a Parquet file. Its description is at its end, so the body is kept in a temporary file first."""
+    from pyarrow import parquet
+
+    with tempfile.TemporaryFile() as file:
+        while piece := body.read(_PIECE):
+            file.write(piece)
+        # With a buffer, the columns of a row group are read in pieces, not whole.
+        opened = _arrow(lambda: parquet.ParquetFile(file, buffer_size=_PIECE, pre_buffer=False), _FILE)
+        batches = _arrow(lambda: opened.iter_batches(_ROWS), _FILE)
+        yield from _read(batches, lambda: opened.schema_arrow, schema, keys, _FILE)
+
+
+def _read(
+    batches: Iterator[pa.RecordBatch], sent: Callable[[], pa.Schema], schema: TableSchema, keys: Keys, problem: str
+) -> Iterator[pa.RecordBatch]:
+    columns = _arrow(lambda: _columns(sent(), schema, keys), problem)  # a name in it may not be UTF-8
     target = decoded_schema([(column.field, column.place) for column in columns])
     done = 0
-    while (batch := _arrow(lambda: next(reader, None))) is not None:
+    while (batch := _arrow(lambda: next(batches, None), problem)) is not None:
         # Arrow would follow invalid offsets.
         _arrow(partial(batch.validate, full=True), "a record batch of the body is not valid")
         for start in range(0, batch.num_rows, _ROWS):
             yield from _fitted(batch.slice(start, _ROWS), columns, target, done + start)
         done += batch.num_rows
-    messages.finish()
 
 
 @dataclass(frozen=True)
@@ -59,7 +81,7 @@ class _Column:
         return None
 
 
-def _arrow(do: Callable[[], T], problem: str = "the body is not a whole Arrow IPC stream") -> T:
+def _arrow(do: Callable[[], T], problem: str = _STREAM) -> T:
     """Call Arrow, and turn its exceptions about an invalid stream into InvalidRequest."""
     try:
         return do()

@@ -5,13 +5,14 @@ from datetime import date
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from service.api.bulk_upsert import PARAMETERS, read_parameters
 from service.errors import FirnError, InvalidRecord, InvalidRequest
 from service.model.edits import RECORD_NUMBER, SENT_PREFIX, MergeRule, StagedRecords
 from service.model.schema.definition import parse_schema
-from service.writes.bulk.decode import ARROW, CSV, DECODERS, NDJSON
+from service.writes.bulk.decode import ARROW, CSV, DECODERS, NDJSON, PARQUET
 from service.writes.bulk.upsert import KeyedRecords, UpsertOptions
 from tests.unit.writes.test_bulk_decode import body, stream
 
@@ -27,6 +28,7 @@ SCHEMA = parse_schema(
     }
 )
 KEYS = ("id", "day")
+ALL = pa.table({"id": [1, 2], "day": [date(2026, 1, 1)] * 2, "name": ["a", "b"], "n": pa.array([1, None], pa.int32())})
 
 
 def received(
@@ -63,6 +65,34 @@ def test_records_are_numbered_across_the_batches_of_an_arrow_stream() -> None:
     assert table[RECORD_NUMBER].to_pylist() == list(range(5))
     assert records.ends["id"] == (1, 5)
     assert (how.update, how.required_to_insert, how.replaces) == (("name",), (), True)
+
+
+def file_of(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=2)
+    raw: bytes = sink.getvalue().to_pybytes()
+    return raw
+
+
+def test_a_parquet_file_is_read_like_an_arrow_stream() -> None:
+    days = pa.array([date(2026, 1, 1 + i) for i in range(5)])
+    sent = pa.table({"day": days, "id": [3, 1, 5, 2, 4], "tags": [["a"], None, [], ["b"], ["c", "d"]]})
+    from_file, from_stream = received(PARQUET, file_of(sent)), received(ARROW, stream(sent))
+    assert from_file[0].equals(from_stream[0])
+    assert from_file[1:] == from_stream[1:]
+    appended = [
+        DECODERS[kind](body(raw), SCHEMA, None) for kind, raw in ((PARQUET, file_of(ALL)), (ARROW, stream(ALL)))
+    ]
+    assert pa.Table.from_batches(appended[0]).equals(pa.Table.from_batches(appended[1]))
+
+
+def test_a_body_that_is_not_a_whole_parquet_file_is_refused() -> None:
+    raw = file_of(ALL)
+    for broken in (b"", b"PAR1", raw[:-5], raw[: len(raw) // 2], b"PAR1" + bytes(100) + b"PAR1"):
+        assert "Parquet" in refused(PARQUET, broken).message
+    assert refused(PARQUET, file_of(ALL.drop_columns(["day"]))).field == "day"
+    text = ALL.set_column(0, "id", pa.array(["1", "2"]))
+    assert "without loss" in refused(PARQUET, file_of(text)).message
 
 
 def test_each_record_of_an_ndjson_says_what_it_has() -> None:
