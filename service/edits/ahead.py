@@ -87,9 +87,12 @@ class LaterCommits:
         if not {file.path for file in list_files(current).data}.issuperset(ahead.rows.files):
             return False
         changes = [commit for commit in commits if not commit.leaves_rows]
-        if isinstance(ahead.edit.which, Duplicates) or ahead.rows.replaced:
+        only_appends = all(commit.only_appends for commit in changes)
+        if isinstance(ahead.edit.which, Duplicates):
             # Another change may have deleted the row of a key that stays.
-            return all(commit.only_appends for commit in changes)
+            return only_appends
+        if ahead.rows.replaced and not only_appends:
+            return False  # for the same reason
         new = frozenset(file.path for file in _new_files(ahead, current))
         if not changes or not new:
             return True

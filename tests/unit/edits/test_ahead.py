@@ -137,6 +137,21 @@ def test_a_deduplication_fits_only_what_others_appended(catalog: Catalog, engine
     assert engine.searched == []
 
 
+def test_an_upsert_that_replaces_rows_fits_what_others_appended_without_its_keys(
+    catalog: Catalog, engine: Searching
+) -> None:
+    append(now(catalog), "de")
+    made = staged(now(catalog))
+    made.rows = replace(made.rows, replaced=1)
+    append(now(catalog), "fr")
+    assert later(engine).fits(made, now(catalog))
+    assert len(engine.searched) == 1
+    made.rows = replace(made.rows, files={})
+    overwrite(now(catalog))
+    assert not later(engine).fits(made, now(catalog))
+    assert len(engine.searched) == 1
+
+
 @pytest.mark.parametrize(("files", "searches"), [(1, 0), (60, 1)])
 def test_before_the_lock_is_held_only_many_new_files_are_searched(
     catalog: Catalog, engine: Searching, files: int, searches: int
