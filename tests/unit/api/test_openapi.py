@@ -123,9 +123,9 @@ def test_every_body_that_a_route_takes_has_an_example() -> None:
     assert len(taken) == 4
     for content in taken:
         for media_type, body in content.items():
-            assert {"example", "examples"} & body.keys() or media_type.endswith(("arrow.stream", "octet-stream")), (
-                media_type
-            )
+            assert {"example", "examples"} & body.keys() or media_type.endswith(
+                ("arrow.stream", "parquet", "octet-stream")
+            ), media_type
 
 
 def test_a_failure_is_described_as_it_is() -> None:
