@@ -83,8 +83,11 @@ EXAMPLES = (
         ),
         given=(
             create_table({**ADDRESS, "table": "quotes"}, {"sku": "string", "price": "decimal(10,2)", "note": "string"}),
-            write({**ADDRESS, "table": "quotes"}, {"sku": "a", "price": "9.50", "note": "old"}),
-            write({**ADDRESS, "table": "quotes"}, {"sku": "a", "price": "9.70", "note": "kept"}),
+            write(
+                {**ADDRESS, "table": "quotes"},
+                {"sku": "a", "price": "9.50", "note": "old"},
+                {"sku": "a", "price": "9.70", "note": "kept"},
+            ),
         ),
     ),
 )
