@@ -23,7 +23,9 @@ def firn(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Firn]":
     from tests.harness import Running, free_port
 
     home = tmp_path_factory.mktemp("firn-home")
-    running = Running(load({"FIRN_HOME": str(home), "FIRN_PORT": str(free_port()), "FIRN_LOG_LEVEL": "warning"}))
+    settings = {"FIRN_HOME": str(home), "FIRN_PORT": str(free_port()), "FIRN_LOG_LEVEL": "warning"}
+    # Tests of WATCH look when they are ready.
+    running = Running(load({**settings, "FIRN_INGEST__WATCH_INTERVAL_S": "86400"}))
     try:
         yield running.start()
     finally:

@@ -25,7 +25,10 @@ PYTEST = (sys.executable, "-m", "pytest")
 PR_SET_CHILD_SUBREAPER = 36
 # A JVM that lives a few minutes does not earn back what its second compiler and its concurrent garbage collector cost.
 # The first compiler alone would have too little room for its code, and sweep it all the time.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+# Nor does the code that Spark generates and compiles for each new query pay off with a few rows.
+QUICK_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false"
+)
 
 Command = tuple[str, ...]
 
@@ -73,7 +76,8 @@ def groups(everything: bool, large: bool) -> Iterator[Group]:
     # In the order of collection, as the files with the fewest tests, which would come last, are some of the longest.
     two = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
     yield CHECKS
-    yield _tests("unit", "tests/unit", "-n", "2", *(("--hypothesis-profile", "thorough") if everything else ()))
+    examples = ("--hypothesis-profile", "thorough") if everything else ()
+    yield _tests("unit", "tests/unit", *marks, "-n", "2", *examples)
     yield _tests("service", "tests/contract", "tests/integration", *marks, *two)
     yield _tests("faults", "tests/faults", *marks, *two)
     if large:

@@ -23,7 +23,12 @@ from tests.harness import Firn
 from tests.support.marks import thorough_except
 
 CASES = [
-    pytest.param(command, example, id=f"{command.name}: {example.title}")
+    pytest.param(
+        command,
+        example,
+        id=f"{command.name}: {example.title}",
+        marks=() if example is command.examples[0] else pytest.mark.thorough,
+    )
     for command in COMMANDS
     if not command.local
     for example in command.examples

@@ -73,11 +73,13 @@ def ran(firn: Firn, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return [(each, outputs[each["id"]]) for each in reader.found]
 
 
+@pytest.mark.thorough
 def test_every_request_of_the_page_does_what_it_shows(ran: Ran) -> None:
     assert len([each for each, _ in ran if each["answer"]]) > 75
     assert {each["id"]: wrong for each, output in ran if (wrong := unlike(each, output))} == {}
 
 
+@pytest.mark.thorough
 def test_every_request_of_the_page_and_its_response_are_as_the_openapi_document_describes_them(
     firn: Firn, ran: Ran
 ) -> None:

@@ -77,6 +77,7 @@ class TestDeleteFiles:
         assert (ids(shop), delete_files(shop)) == ([1, 2, 3, 4, 5, 6], 0)
         assert shop.ok("DESCRIBE_TABLE")["description"]["row_count"] == 6
 
+    @pytest.mark.thorough
     def test_rows_that_were_deleted_before_do_not_come_back(self, shop: Shop) -> None:
         shop.sql("DELETE FROM {t} WHERE id = 2")
         name = shop.keep()
@@ -95,6 +96,7 @@ class TestDeleteFiles:
         assert (ids(shop), delete_files(shop)) == ([1, 3, 4, 5, 6], 1)
         assert shop.restore(name)["restored"] is True, "the rows are the same, but one file was written anew"
 
+    @pytest.mark.thorough
     def test_more_rows_deleted_of_a_file_are_told_from_fewer(self, shop: Shop) -> None:
         shop.sql("DELETE FROM {t} WHERE id = 2")
         fewer = shop.keep()
@@ -105,6 +107,7 @@ class TestDeleteFiles:
         assert shop.restore(more)["records_after"] == 4
         assert ids(shop) == [1, 4, 5, 6]
 
+    @pytest.mark.thorough
     def test_rows_that_are_deleted_by_what_they_hold_come_back_too(self, shop: Shop) -> None:
         shop.write(LARGE, 7, LARGE + 1)
         name = shop.keep()

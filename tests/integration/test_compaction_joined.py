@@ -70,6 +70,7 @@ def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row | {name: str(float(row[name])) for name in ("ratio", "added") if row[name] is not None} for row in rows]
 
 
+@pytest.mark.thorough
 def test_joined_files_hold_every_row_and_value_for_every_reader(firn: Firn, tenant: str, joins: list[int]) -> None:
     """Of every type, with nulls and NaN, and a column that the older files do not have. One of two partitions is so
     much the larger that all cores are for it."""

@@ -161,6 +161,7 @@ def test_recommend_is_of_the_tenant_and_of_the_namespace_that_is_named(shop: Sho
     assert shop.firn.ok({"operation": "RECOMMEND", "tenant_id": f"{shop.tenant}x"})["recommendations"] == []
 
 
+@pytest.mark.thorough
 def test_what_was_predicted_of_a_compaction_is_compared_with_what_came_of_it(shop: Shop) -> None:
     shop.make("t", 20)
     for _ in range(6):

@@ -63,6 +63,7 @@ def test_a_write_that_leaves_them_out_gets_them_and_a_value_that_was_sent_stays(
     assert of(table, 100, 101) == [derived(100), {**derived(101), "label": "mine"}]
 
 
+@pytest.mark.thorough
 def test_many_records_at_once_get_them_too(table: Table) -> None:
     table.ok("WRITE", records=[row(i) for i in range(1000, 2500)])
     assert of(table, *range(1000, 2500)) == [derived(i) for i in range(1000, 2500)]
@@ -148,6 +149,7 @@ def test_a_value_that_no_column_of_its_type_is_to_hold_is_refused_whichever_way_
     assert [r["far"] for r in table.rows()] == [before[0]["far"], by_hand]
 
 
+@pytest.mark.thorough
 def test_columns_can_be_added_without_another_partitioning_and_again_later(table: Table) -> None:
     before = table.description["partition"]
     answer = table.repartition(transform={"cube": {"expression": "id * id * id"}})

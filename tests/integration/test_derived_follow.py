@@ -74,6 +74,7 @@ def test_what_the_same_update_sets_stays_as_it_is_set(table: Table) -> None:
     assert [ratio for *_, ratio in seen(table)] == [None, None, None]
 
 
+@pytest.mark.thorough
 def test_a_null_that_the_expression_gives_is_no_value_set_by_hand(table: Table) -> None:
     table.ok("UPDATE", all=True, updates={"a": None})
     assert [ratio for *_, ratio in seen(table)] == [None, None, None]
@@ -81,6 +82,7 @@ def test_a_null_that_the_expression_gives_is_no_value_set_by_hand(table: Table) 
     assert [ratio for *_, ratio in seen(table)] == [1.5, 1.5, 1.5]
 
 
+@pytest.mark.thorough
 def test_a_row_that_could_not_be_computed_may_be_mended_and_keeps_what_was_set(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant, schema=SCHEMA, partition={"partitions": []})
     table.ok("WRITE", records=ROWS)
@@ -134,6 +136,7 @@ def test_update_cols_says_what_records_change_and_what_is_derived_of_that_follow
     assert (answer["records_updated"], answer["records_unchanged"]) == (0, 1)
 
 
+@pytest.mark.thorough
 def test_as_a_key_it_finds_the_row_and_stays(table: Table) -> None:
     table.ok("UPSERT", key_cols=["day"], records=[{"id": 2, "day": "2024-05-02", "at": "2024-09-09T00:00:00"}])
     assert seen(table) == START
@@ -164,6 +167,7 @@ def test_partition_filter_reads_that_partition_only_and_what_leaves_it_is_found_
     assert table.ok("UPDATE", all=True, **asked)["records_updated"] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "first", "second", "expression"),
     thorough_after(

@@ -74,6 +74,7 @@ def test_rows_are_paired_by_the_primary_key(keyed: Shop) -> None:
     assert back["changes"] == [*updated((row(2, "b"), row(2))), *inserted(row(3)), *deleted(row(4))]
 
 
+@pytest.mark.thorough
 def test_without_a_key_an_update_is_a_row_gone_and_a_row_come(shop: Shop) -> None:
     first = shop.write(1, 2)
     shop.ok("UPDATE", filter={"id": 2}, updates={"kind": "b"})
@@ -94,6 +95,7 @@ def test_rows_that_are_there_twice_count_twice(shop: Shop) -> None:
     assert counts(diff(shop, first, limit=0)) == (2, 1, 0)
 
 
+@pytest.mark.thorough
 def test_rows_that_share_a_key_are_paired_as_far_as_both_sides_reach(shop: Shop) -> None:
     shop.write(1, kind="a")
     first = shop.write(1, kind="b")
@@ -306,6 +308,7 @@ class TestRefusals:
         assert "it has no commits yet" in shop.refused("DIFF", "SNAPSHOT_NOT_FOUND", 404, from_snapshot=1)["message"]
 
 
+@pytest.mark.thorough
 def test_columns_that_a_repartition_works_out_are_updates(keyed: Shop) -> None:
     first = keyed.write(1, 2)
     partition = {"partitions": [{"field": "initial"}]}

@@ -42,6 +42,7 @@ def test_only_rows_that_are_concerned_are_computed(many: TableById) -> None:
     assert many.ok("UPDATE", **asked, dry_run=True)["plan"]["records_updated"] == 39
 
 
+@pytest.mark.thorough
 def test_a_derived_value_that_cannot_be_is_refused_in_a_dry_run_too(firn: Firn, tenant: str) -> None:
     table = Repartitioned(firn, tenant, schema={"fields": FIELDS, "primary_key": ["id"]}, partition={"partitions": []})
     table.ok("WRITE", records=[{**row, "b": 1} for row in MANY])

@@ -6,6 +6,7 @@ import pytest
 
 from tests.harness import Firn
 from tests.integration.repartitioning import Table
+from tests.support.marks import thorough_after
 
 FIELDS = {"id": {"type": "long", "required": True}, "a": {"type": "integer"}, "b": {"type": "integer"}}
 ROWS = [{"id": i, "a": 10 * i, "b": 5 - i} for i in range(5)]
@@ -36,12 +37,12 @@ def refused(table: Table, operation: str, **fields: Any) -> dict[str, Any]:
     return error
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("dry_run", thorough_after(1, [False, True]))
 @pytest.mark.parametrize(
     ("operation", "fields"),
     [
         ("DELETE", {}),
-        ("UPDATE", {"updates": {"a": 1}}),
+        pytest.param("UPDATE", {"updates": {"a": 1}}, marks=pytest.mark.thorough),
         ("UPDATE", {"updates": {"a": {"expression": "a + 1"}}}),
     ],
 )
@@ -73,7 +74,7 @@ def derived(error: dict[str, Any]) -> tuple[Any, ...]:
     return error["field"], error["details"]["column"], error["details"]["row"]
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("dry_run", thorough_after(1, [False, True]))
 def test_a_derived_column_is_named_by_edits(table: Table, dry_run: bool) -> None:
     error = refused(table, "UPDATE", filter={"id": 2}, updates={"b": 0}, dry_run=dry_run)
     assert derived(error) == ("ratio", "ratio", {"id": 2, "a": 20, "b": 0})
@@ -94,7 +95,7 @@ def test_a_derived_column_is_named_by_a_write_and_a_bulk_load(table: Table) -> N
     assert derived(answer.json()["error"]) == ("ratio", "ratio", {"id": 61, "a": 1, "b": 0})
 
 
-@pytest.mark.parametrize("how", [{}, {"estimate": True}, {"target_table": "elsewhere"}])
+@pytest.mark.parametrize("how", thorough_after(1, [{}, {"estimate": True}, {"target_table": "elsewhere"}]))
 def test_a_new_derived_column_is_named_by_a_repartition_and_its_estimate(table: Table, how: dict[str, Any]) -> None:
     transform, partition = {"part": {"expression": "a div (id - 3)"}}, {"partitions": [{"field": "part"}]}
     error = refused(table, "REPARTITION", transform=transform, partition=partition, **how)

@@ -122,6 +122,18 @@ def test_an_expression_computes_what_sparks_own_sql_does(firn: Firn, tenant: str
     assert nowhere == ["name || NULL", *(text for text in nowhere if text.lower().startswith(("try_", "nullif(0")))]
 
 
+def test_rows_without_the_value_beside_an_expression_are_left_alone_however_many_columns_there_are(
+    firn: Firn, tenant: str
+) -> None:
+    """Spark tests the rows of tables with more than a hundred columns by other code."""
+    address = {"tenant_id": tenant, "table": "wide"}
+    fields = {"id": {"type": "long"}, "zero": {"type": "integer"}, **{f"c{i}": {"type": "long"} for i in range(120)}}
+    firn.ok({"operation": "CREATE_TABLE", **address, "schema": {"fields": fields}})
+    firn.ok({"operation": "WRITE", **address, "records": [{"id": 1, "zero": 1}, {"id": 3, "zero": 0}]})
+    [row] = firn.rows(tenant, "wide", filter={"id": 1, "expression": "1 / zero = 1"})
+    assert row["id"] == 1
+
+
 def test_every_function_gives_what_the_documents_show(firn: Firn, people: str) -> None:
     def shows(function: Function) -> str:
         if function.result == "null":

@@ -88,6 +88,7 @@ def test_delete_source_deletes_the_files_that_were_merged(firn: Firn, tenant: st
     assert sales.ids() == [1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.thorough
 def test_delete_source_keeps_the_files_that_a_tag_needs(firn: Firn, tenant: str, tmp_path: Path) -> None:
     sales = weekly(firn, tenant, tmp_path)
     backup = sales.ok("DELETE", filter={"id": 1}, create_backup=True)
@@ -135,6 +136,7 @@ def test_each_day_is_exported_and_a_merged_period_too(firn: Firn, tenant: str, t
     assert exported(tmp_path)["2024-W01.parquet"] == [1, 2, 4, 5, 6, 7, 33]
 
 
+@pytest.mark.thorough
 def test_once_the_daily_files_are_deleted_a_new_ingest_rewrites_the_period(
     firn: Firn, tenant: str, tmp_path: Path
 ) -> None:

@@ -91,10 +91,11 @@ def read_table(s3: CountingS3, sales: Sales) -> Reading:
     return Reading(files, ids, Counter(s3.calls))
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("days", "months", "fewer"),
-    [(31, 1, 97), pytest.param(365, 12, 97, marks=pytest.mark.thorough)],
+    [(31, 1, 97), (365, 12, 97)],
     ids=["a month", "a year"],
 )
 def test_after_the_merge_there_is_a_file_a_month_to_list_and_to_get(

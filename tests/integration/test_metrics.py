@@ -98,6 +98,7 @@ def test_a_streamed_answer_is_over_when_it_was_read(watched: Watched) -> None:
     assert scrape(watched.firn)["firn_streams", frozenset()] == 0
 
 
+@pytest.mark.thorough
 def test_small_files_are_told_until_a_compaction_has_merged_them(watched: Watched) -> None:
     answers = [watched.write(n) for n in range(5)]
     assert [a["compaction_recommended"] for a in answers] == [False] * 4 + [True]

@@ -117,6 +117,7 @@ def test_rows_of_before_a_derived_column_come_back_with_its_value(firn: Firn, te
         assert [row["day"] for row in shop.rows(sort=["id"])] == ["2024-05-01", "2024-05-02"]
 
 
+@pytest.mark.thorough
 def test_a_derived_column_that_was_null_then_is_null_again(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, AT)
     shop.write({"id": 1, "at": "2024-05-01T10:00:00"})

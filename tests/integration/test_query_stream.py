@@ -236,6 +236,7 @@ def test_what_is_refused_is_refused_in_json(firn: Firn, big: dict[str, Any], not
     assert refused(firn, TENANT, "text/html", table="big") == (400, "INVALID_REQUEST", "Accept")
 
 
+@pytest.mark.thorough
 def test_the_limit_of_100_000_binds_json(firn: Firn, big: dict[str, Any]) -> None:
     for accept in ("", "*/*", "application/json", "application/json, text/csv"):
         assert refused(firn, TENANT, accept, table="big", limit=100_001) == (400, "INVALID_REQUEST", "limit")

@@ -146,6 +146,7 @@ class TestEveryWay:
         shop.afresh(split_points=POINTS)
         return shop
 
+    @pytest.mark.thorough
     def test_writes_and_edits(self, split: Shop) -> None:
         split.write("a", "h", "o", "z")
         split.check_ranges()

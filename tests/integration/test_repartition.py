@@ -212,6 +212,7 @@ def test_everything_else_works_on_a_repartitioned_table(firn: Firn, tenant: str)
     assert [p["partition"]["product"] for p in listed] == ["p9"] * len(listed) != []
 
 
+@pytest.mark.thorough
 def test_the_old_layout_is_kept_as_a_backup_where_that_is_wanted(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant)
     table.fill(2)
@@ -416,6 +417,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(
     assert table.loaded.schema.names == tuple(SCHEMA["fields"])
 
 
+@pytest.mark.thorough
 def test_rows_that_lie_by_the_hash_of_a_uuid_can_be_loaded_and_compacted_too(firn: Firn, tenant: str) -> None:
     schema = {"fields": {"id": {"type": "long"}, "u": {"type": "uuid"}}}
     by_hash = {"partitions": [{"field": "u", "transform": "bucket", "num_buckets": 5}]}

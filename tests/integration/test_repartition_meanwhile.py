@@ -131,6 +131,7 @@ def test_programs_that_append_in_the_moment_of_the_commit_are_not_passed_over(
         assert len(table.ids()) == 24
 
 
+@pytest.mark.thorough
 def test_rows_without_their_derived_columns_are_never_left(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

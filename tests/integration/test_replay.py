@@ -57,6 +57,7 @@ def test_rows_that_corrected_rules_accept_become_rows_of_their_dates(sales: Inge
     assert sales.ids() == [1, 2, 4, 5]
 
 
+@pytest.mark.thorough
 def test_only_the_rows_of_a_date_or_a_run_are_replayed(sales: IngestedTable) -> None:
     run = sales.quarantined()[-1]["run_id"]
     assert counts(sales.ok("REPLAY", dataset=CORRECTED, run_id=run)) == (1, 1, 0)
@@ -73,6 +74,7 @@ def test_a_date_that_is_ingested_again_has_no_replayed_rows_any_more(sales: Inge
     assert raw_ids(sales) == []
 
 
+@pytest.mark.thorough
 def test_rows_of_other_formats_are_read_as_they_were(firn: Firn, tenant: str, tmp_path: Path) -> None:
     rules = {**RULES, "on_drift": {"missing": "ignore"}}
     table = IngestedTable(firn, tenant, tmp_path, dataset=rules)

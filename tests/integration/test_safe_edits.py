@@ -288,6 +288,7 @@ def test_of_each_key_the_first_or_the_last_row_in_an_order_stays(table: TableByI
     assert table.ok("DEDUPLICATE")["records_removed"] == 0
 
 
+@pytest.mark.thorough
 def test_the_order_may_be_by_what_lies_inside_a_struct_or_a_map(firn: Firn, tenant: str) -> None:
     meta = {"type": "struct", "fields": {"version": {"type": "integer"}}}
     tags = {"type": "map", "key_type": "string", "value_type": "integer"}

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 
+import pytest
+
 from service.host import jars
 from service.settings import ROOT
 from tests.harness import Firn
@@ -24,6 +26,7 @@ print(json.dumps([[row.asDict() for row in spark.sql(each).collect()] for each i
 """
 
 
+@pytest.mark.thorough
 def test_spark_reads_by_the_settings_of_the_guide(firn: Firn, tenant: str) -> None:
     name = tenant.replace("-", "")  # a name of letters and digits is the same in the catalog
     table = {"tenant_id": name, "namespace": "shop", "table": "orders"}

@@ -252,6 +252,7 @@ def test_rows_come_back_beside_rows_that_had_their_key_before(firn: Firn, tenant
     assert shop.rows() == [(1, "a", 1), (1, "b", 2)]
 
 
+@pytest.mark.thorough
 def test_rows_do_not_come_back_where_an_upsert_brought_their_key(shop: Shop) -> None:
     shop.write((1, "a", 1), (2, "a", 2))
     wrong = shop.delete(id=1)
@@ -259,6 +260,7 @@ def test_rows_do_not_come_back_where_an_upsert_brought_their_key(shop: Shop) -> 
     assert shop.conflicts(wrong) == [upsert]
 
 
+@pytest.mark.thorough
 def test_the_keys_of_an_upsert_count_under_the_names_that_their_columns_have_now(shop: Shop) -> None:
     shop.write((1, "a", 1), (2, "a", 2))
     wrong = shop.delete(id=1)
@@ -464,6 +466,7 @@ def test_a_restore_is_undone(shop: Shop) -> None:
     assert shop.rows() == [(2, "a", 2)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", thorough_after(1, ["RESTORE_BACKUP", "ROLLBACK"]))
 def test_rows_that_a_restore_brought_back_do_not_come_back_twice(shop: Shop, how: str) -> None:
     shop.write((1, "a", 1), (2, "a", 2))
@@ -562,6 +565,7 @@ def test_whatever_types_rows_have_those_of_a_shared_batch_are_told_apart(
         assert same(read_records(schema, found), read_records(schema, left))
 
 
+@pytest.mark.thorough
 def test_a_rollback_is_undone_and_history_tells(shop: Shop) -> None:
     first = shop.ok("WRITE", records=[{"id": 1, "kind": "a", "n": 1}])["metadata"]["snapshot_id"]
     shop.update(10, id=1)
@@ -575,6 +579,7 @@ def test_a_rollback_is_undone_and_history_tells(shop: Shop) -> None:
     assert newest["request_ids"] == [_id(undo)]
 
 
+@pytest.mark.thorough
 def test_a_reinitialised_table_gets_its_rows_back(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, schema=KEYED)
     shop.write((1, "a", 1), (5, "b", 5))
@@ -586,6 +591,7 @@ def test_a_reinitialised_table_gets_its_rows_back(firn: Firn, tenant: str) -> No
     assert shop.rows() == [(1, "a", 1), (4, "b", 4), (5, "b", 5), (8, "c", 8)]
 
 
+@pytest.mark.thorough
 def test_a_renamed_table_still_knows_its_changes(shop: Shop) -> None:
     shop.write((1, "a", 1))
     wrong = shop.update(10, id=1)

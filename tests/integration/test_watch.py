@@ -1,9 +1,15 @@
 """The service ingests the new files of watched folders by itself, and on request."""
 
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+import pytest
+
+from service.ingest.tasks.watch import Watcher
 from tests.harness import Firn, wait_until
 from tests.support.ingesting import HEADER, IngestedTable, row
 
@@ -13,6 +19,16 @@ def watched(firn: Firn, tenant: str, folder: Path, **watch: Any) -> IngestedTabl
     return IngestedTable(firn, tenant, folder, ingestion={"watch": rules})
 
 
+@pytest.fixture
+def watching(firn: Firn) -> Iterator[None]:
+    """The service's watcher looks again and again, for one test."""
+    watcher = replace(firn.app.parts[Watcher], every_s=0.2, _stopping=Event())
+    watcher.start()
+    yield
+    watcher.close(60)
+
+
+@pytest.mark.usefixtures("watching")
 def test_the_service_ingests_new_changed_and_late_files_by_itself(firn: Firn, tenant: str, tmp_path: Path) -> None:
     table = watched(firn, tenant, tmp_path, settle_seconds=0)
     table.file("sales_2024-01-02.csv", HEADER + row(2))

@@ -17,7 +17,7 @@ from service.engine.sql.failing import conditions, identifying, naming_failures
 from service.engine.sql.past import under
 from service.engine.sql.sql import Parameters, identifier, reference
 from service.model import cursor
-from service.model.filters.predicates import EVERY_ROW, And, Compare, In, Predicate
+from service.model.filters.predicates import EVERY_ROW, And, Compare, In, IsNull, Predicate
 from service.model.names import PLACE_COLUMNS
 from service.model.query.model import (
     Computed,
@@ -192,13 +192,23 @@ def _selection(where: Predicate) -> Predicate:
 
     If a column is compared with a number, Spark generates code that contains it, and compiling that takes longer than a
     point query takes to run. The values of a set are not in the code, and the null makes a single value a set.
+
+    Beside what may fail for a row it stays as it is: a row without the value would be null there, not false, and the
+    code of tables with many columns tests such a row further.
     """
     match where:
-        case And(children):
+        case And(children) if _only_compares(where):
             return And(tuple(_selection(child) for child in children))
         case Compare(Column(type=Primitive(kind)) as column, "eq", operand) if kind in _COMPILED_IN:
             return where if isinstance(operand, Column) else In(column, (operand,), or_null=True)
     return where
+
+
+def _only_compares(where: Predicate) -> bool:
+    """Whether a predicate can be computed of every row."""
+    if isinstance(where, And):
+        return all(map(_only_compares, where.children))
+    return isinstance(where, Compare | In | IsNull)
 
 
 def _source(query: Query, source: TableSource, views: Mapping[Place, str]) -> str:

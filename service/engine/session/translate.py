@@ -24,6 +24,7 @@ _CANCELLED = re.compile(
     r"\[SPARK_JOB_CANCELLED\]|\b(?:Job|Stage)(?: \d+)? (?:was )?cancelled\b|SparkContext was shut down"
 )
 _WAS_CANCELLED = "the work was cancelled: the service is stopping, or the client disconnected; try again"
+_BAD_PATTERN = "a regular expression in the query is not valid in Java; correct it"
 _EXCEPTIONS = f"{ICEBERG}.exceptions"
 _NO_RESPONSE = (errors.CatalogUnavailable, "the catalog does not respond; try again")
 _BY_CLASS: dict[str, tuple[type[errors.FirnError], str]] = {
@@ -45,10 +46,7 @@ _BY_CLASS: dict[str, tuple[type[errors.FirnError], str]] = {
     f"{ICEBERG}.jdbc.UncheckedSQLException": _NO_RESPONSE,
     f"{_EXCEPTIONS}.ServiceUnavailableException": _NO_RESPONSE,
     f"{_EXCEPTIONS}.ServiceFailureException": (errors.CatalogUnavailable, "the catalog failed; try again"),
-    "java.util.regex.PatternSyntaxException": (
-        errors.InvalidFilter,
-        "a regular expression in the query is not valid in Java; correct it",
-    ),
+    "java.util.regex.PatternSyntaxException": (errors.InvalidFilter, _BAD_PATTERN),
     "java.lang.OutOfMemoryError": (
         errors.EngineUnavailable,
         "Spark ran out of memory for this request; send it in smaller parts or raise spark.driver_memory",
@@ -116,7 +114,9 @@ def translated(error: Exception) -> Exception:
     return error
 
 
-def _bad_query(state: str, message: str) -> errors.InvalidQuery:
+def _bad_query(state: str, message: str) -> errors.FirnError:
+    if "[INVALID_PARAMETER_VALUE.PATTERN]" in message:
+        return errors.InvalidFilter(_BAD_PATTERN)
     what, problem = NOT_COMPUTED if state.startswith(_DATA) else "the query failed", _first_line(message)
     if state != _DIVISION:
         return errors.InvalidQuery(f"{what}: {problem}")

@@ -111,6 +111,11 @@ def test_a_projection_s_steps_stand_in_their_order(item: dict[str, Any], express
         ({"name": "Ann"}, "`people`.`name` = :p0"),
         ({"price": 2}, "`people`.`price` = CAST(:p0 AS DECIMAL(10,2))"),
         ({"id": {"gt": 5}}, "`people`.`id` > :p0"),
+        # Beside an expression, which may fail for rows without the number.
+        (
+            {"id": 5, "expression": "1 / age > 2"},
+            "(`people`.`id` = :p0 AND ((:p1 / `people`.`age`) > :p2))",
+        ),
         # Beyond the conjunction a null is not the same as false.
         ({"not": {"id": 5}}, "(NOT `people`.`id` = :p0)"),
         ({"or": [{"id": 5}, {"id": 6}]}, "(`people`.`id` = :p0 OR `people`.`id` = :p1)"),

@@ -92,6 +92,12 @@ def test_a_java_exception_is_known_by_its_class_however_deep_it_lies(
     assert result.code == code
 
 
+def test_a_pattern_that_generated_code_did_not_compile_is_known_by_its_error_class() -> None:
+    text = "[INVALID_PARAMETER_VALUE.PATTERN] The value of parameter(s) `regexp` in `rlike` is invalid: '('."
+    result = translated(java(SPARK, "java.lang.RuntimeException", message=f"{text} SQLSTATE: 22023"))
+    assert isinstance(result, errors.InvalidFilter)
+
+
 def test_the_first_class_that_is_known_decides() -> None:
     """A commit that failed because the storage did is a failed commit."""
     result = translated(java(SPARK, f"{ICEBERG}.CommitStateUnknownException", "java.io.IOException"))

@@ -15,6 +15,7 @@ from service.model.call import Call
 from tests.fakes import FakeOwners
 from tests.harness import wait_until
 from tests.support.keyed import BACK_S, CHANGES, CREATE, DELETE, DROP, KEY, MAKE, RUN, Change, Instance, killed
+from tests.support.marks import thorough_after, thorough_except
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def homes(tmp_path: Path, given: dict[str, Any] | None, request: dict[str, Any])
             return
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("change", thorough_after(1, CHANGES.values()), ids=CHANGES)
 def test_a_change_that_was_killed_anywhere_happens_once(
     tmp_path: Path, start: Callable[..., Instance], change: Change
 ) -> None:
@@ -65,7 +66,7 @@ def test_a_change_that_was_killed_anywhere_happens_once(
     assert seen == {False, True}
 
 
-@pytest.mark.parametrize("wait", [False, True])
+@pytest.mark.parametrize("wait", thorough_except([True], [False, True]))
 def test_a_run_that_was_killed_anywhere_is_one_run(tmp_path: Path, start: Callable[..., Instance], wait: bool) -> None:
     for home in homes(tmp_path, CREATE, {**RUN, **KEY, "wait": wait}):
         instance = start(home)
