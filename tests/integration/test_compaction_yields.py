@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from service.catalog.files.data_files import list_files
+from service.engine.iceberg.scan_tasks import tasks
 from service.engine.iceberg.tables import load_table
 from service.engine.jobs import rewrite as rewriting
+from service.engine.session.java import each
 from service.maintenance.compact import merge
 from tests.harness import Firn, wait_until
 from tests.support.marks import thorough_after
@@ -309,7 +311,8 @@ def test_a_merge_removes_delete_files_whose_data_files_another_program_removed(f
 
     def remove(session: Any) -> None:
         iceberg = load_table(session, loaded.spark_name)
-        iceberg.newDelete().deleteFile(path).commit()
+        [task] = each(tasks(iceberg, loaded.current_snapshot_id or 0, [path]))
+        iceberg.newDelete().deleteFile(task.file()).commit()
 
     firn.app.engine.run(remove)
     assert list_files(table.loaded).deletes == 1
