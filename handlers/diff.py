@@ -104,7 +104,9 @@ class DiffResult(Page, Result):
     changes: list[Change] = Field(
         description="one page of changes, always in the same order; a cursor keeps the two states"
     )
-    files_read: int = Field(description="data files that are only in one of the two; no others are opened")
+    files_read: int = Field(
+        description="data files that are only in one of the two, or have other rows deleted; no others are opened"
+    )
     files_shared: int = Field(description="data files that are in both")
 
 

@@ -203,6 +203,15 @@ class _Work:
                 return StagedAhead(self.edit, found.rows, staged, self.table)
         except (CommitConflict, TableChanged):
             return None
+        except Exception:
+            if self._is_gone():
+                return None
+            raise
+
+    def _is_gone(self) -> bool:
+        """Whether the state that was read has expired: another instance does not know that it is in use."""
+        now, base_id = self.edits.commits.current(self.table), self.table.current_snapshot_id
+        return base_id is not None and now.iceberg.snapshot_by_id(base_id) is None
 
     def publish(self, current: Table, batch: str, gate: Gate, tag: Tag | None) -> None:
         """Find the rows, write and commit."""

@@ -190,7 +190,7 @@ def _not_done(table: Table, found: RestoreDifference, reason: str, target: Resto
         found.rows_before,
         found.rows_after,
         len(found.gone),
-        len(found.back),
+        len(found.rows_back.touched),
         None,
         table.current_snapshot_id,
     )

@@ -21,6 +21,7 @@ from service.errors import (
     CatalogUnavailable,
     CommitConflict,
     EngineUnavailable,
+    FirnError,
     KeyBusy,
     LedgerUnavailable,
     OutcomeUnknown,
@@ -155,11 +156,21 @@ class WriteBatches:
             self.commits.batches.end(done.batch, done.snapshot_id, stored, (table.uuid, count))
         kept = set(recorded)
         for i, (entry, body) in enumerate(zip(done.entries, bodies, strict=True)):
-            entry.response.set_result(body if i in kept else self.commits.store_response(entry.call, body))
+            if i in kept:
+                entry.response.set_result(body)
+            else:
+                self._respond_unchanged(entry, body)
         if done.batch and done.snapshot_id:
             if not stored:
                 self.commits.batches.end_in_background(done.batch, done.snapshot_id, (table.uuid, count))
             self.commits.notify(table)
+
+    def _respond_unchanged(self, entry: Pending, body: bytes) -> None:
+        """Respond to an entry that changed nothing, which no batch is recorded with."""
+        try:
+            entry.response.set_result(self.commits.store_response(entry.call, body))
+        except FirnError as e:  # another instance has the key
+            refuse([entry], e)
 
     def _with_edits(self, entries: Sequence[Pending], results: BatchResults) -> CommittedBatch:
         """Commit a batch that has edits. Entries that are refused get their refusal here, and those that need a commit
@@ -167,7 +178,7 @@ class WriteBatches:
         table = entries[0].table
         assert table is not None
         with self.commits.among_instances(table):
-            results.table = current = self._current(table)
+            results.table = current = self._current(entries)
             try:
                 plan = plan_batch(current, entries, self.keys, self.edits)
             except (UnicodeDecodeError, pa.ArrowException) as e:  # such as text that other engines wrote
@@ -182,14 +193,15 @@ class WriteBatches:
             refuse([entry], refusal)
         return done
 
-    def _current(self, table: Table) -> Table:
-        """The table as it is now; TableChanged if the entries must be checked against it again."""
+    def _current(self, entries: Sequence[Pending]) -> Table:
+        """The table as it is now; TableChanged if entries must be checked against it again."""
+        seen = [entry.table for entry in entries if entry.table is not None]
         try:
-            current = self.commits.current(table)
+            current = self.commits.current(seen[0])
         except TableNotFound as e:
-            raise TableChanged(f"{table.name} was dropped or replaced") from e
-        if (current.schema_id, current.derived) != (table.schema_id, table.derived):
-            raise TableChanged(f"the schema of {table.name} has changed")
+            raise TableChanged(f"{seen[0].name} was dropped or replaced") from e
+        if any((table.schema_id, table.derived) != (current.schema_id, current.derived) for table in seen):
+            raise TableChanged(f"the schema of {current.name} has changed")
         return current
 
     def _commit_plan(self, table: Table, plan: SharedPlan) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from service.writes.keyed.edit import PendingEdit
 MIB = 1024 * 1024
 Pending: TypeAlias = PendingWrite | PendingEdit
 # The ledger keeps the rows that each request of a batch with edits moved.
-_MOST_WITH_EDITS = 10_000
+_MOST_WITH_EDITS, _BYTES_WITH_EDITS = 10_000, 8 * MIB
 # Parts of `linger_ms`: the longest wait in all, and the longest one for the next client while they keep coming.
 _LONGEST_LINGER, _LINGER_GAP = 4, 0.3
 
@@ -56,7 +56,8 @@ class Queue:
                 entry = self._waiting[0]
                 records, size = records + entry.count, size + entry.size
                 if entry.is_edit or edits:
-                    fits = self._fits_edits(entry, batch, records, upsert_keys, edits)
+                    fits = self._fits_edits(entry, batch, upsert_keys, edits)
+                    fits = fits and records <= _MOST_WITH_EDITS and size <= _BYTES_WITH_EDITS
                     edits = True
                 else:
                     fits = True
@@ -112,14 +113,11 @@ class Queue:
             and (entry.small or all(other.small for other in batch))
         )
 
-    def _fits_edits(
-        self, entry: Pending, batch: list[Pending], records: int, upsert_keys: set[tuple[str, ...]], edits: bool
-    ) -> bool:
+    def _fits_edits(self, entry: Pending, batch: list[Pending], upsert_keys: set[tuple[str, ...]], edits: bool) -> bool:
         """Whether an entry fits a batch that has edits, or gets its first one.
 
         All of its UPSERTs have the same keys, which the snapshot names.
         """
         if isinstance(entry, PendingEdit) and entry.upsert_keys:
             upsert_keys.add(entry.upsert_keys)
-        small = entry.small and (edits or all(other.small for other in batch))
-        return small and records <= _MOST_WITH_EDITS and len(upsert_keys) <= 1
+        return len(upsert_keys) <= 1 and entry.small and (edits or all(other.small for other in batch))

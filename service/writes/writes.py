@@ -27,6 +27,8 @@ from service.writes.queue import Pending, Queue
 _QUEUES = 10_000  # idle queues are kept, too: they know how many clients to expect
 _TABLES = 1000  # as last seen, so that a small WRITE is checked without reading metadata
 _RECHECKS = 3
+# Checking the records of a longer request would keep the event loop from answering others.
+_LARGE_EDIT = 32 * 1024
 
 
 class Writes:
@@ -89,10 +91,10 @@ class Writes:
         entry.call.on_cancel(entry.cancel)
         with self._lock:
             seen = self._seen.get(entry.name)
-        if entry.call.earlier or (seen is None and self._settings.shared_edits):
-            self._check_later(entry)
-        elif seen is None or not self._settings.shared_edits:
+        if not self._settings.shared_edits and not entry.call.earlier:
             self._start_alone(entry)
+        elif seen is None or entry.call.earlier or entry.size > _LARGE_EDIT:
+            self._check_later(entry)
         else:
             try:
                 shares = entry.fit(seen)

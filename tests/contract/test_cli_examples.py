@@ -47,13 +47,15 @@ def test_an_example_does_the_same_in_process_and_against_a_url(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / tenant  # pytest gives several tests the same, but no two tables may export to one folder
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     if way == "in process" and command.name == "load":
         pytest.skip("files are loaded by a service")
     if way == "URL":
-        called = cli.run(example, firn, tenant, tmp_path, {"FIRN_URL": firn.base_url}, None)
+        called = cli.run(example, firn, tenant, folder, {"FIRN_URL": firn.base_url}, None)
     else:
-        called = cli.run(example, firn, tenant, tmp_path, {}, InProcess(firn.app))
+        called = cli.run(example, firn, tenant, folder, {}, InProcess(firn.app))
     assert (called.code, called.err) == (0, "")
     assert cli.shows(example.output, called.out), called.out
 

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from service.catalog.files.data_files import list_files
+from service.engine.iceberg.scan_tasks import tasks
+from service.engine.iceberg.tables import load_table
 from service.engine.jobs import rewrite as rewriting
+from service.engine.session.java import each
 from service.maintenance.compact import merge
 from tests.harness import Firn, wait_until
 from tests.support.marks import thorough_after
@@ -295,3 +298,24 @@ def test_each_compaction_merges_while_a_client_deletes_rows_in_a_loop(firn: Firn
     assert merged == [True] * 3
     assert deleted, "nothing was deleted beside the compactions"
     assert [row["id"] for row in table.rows()] == [n for n in range(600) if n not in deleted] + [1000, 1001, 1002]
+
+
+def test_a_merge_removes_delete_files_whose_data_files_another_program_removed(firn: Firn, tenant: str) -> None:
+    table = Table(firn, tenant)
+    table.ok("ALTER_TABLE", set_properties={"row_level": "merge_on_read"})
+    for ids in ((1, 2), (3, 4), (5, 6)):
+        table.ok("WRITE", records=[{"id": n} for n in ids])
+    table.ok("DELETE", filter={"id": 1})
+    loaded = table.loaded
+    [path] = [file.path for file in list_files(loaded).data if file.deletes]
+
+    def remove(session: Any) -> None:
+        iceberg = load_table(session, loaded.spark_name)
+        [task] = each(tasks(iceberg, loaded.current_snapshot_id or 0, [path]))
+        iceberg.newDelete().deleteFile(task.file()).commit()
+
+    firn.app.engine.run(remove)
+    assert list_files(table.loaded).deletes == 1
+    assert table.ok("COMPACT", force=True)["compacted"]
+    assert list_files(table.loaded).deletes == 0
+    assert [row["id"] for row in table.rows()] == [3, 4, 5, 6]

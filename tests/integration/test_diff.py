@@ -209,7 +209,7 @@ class TestDeleteFiles:
         second = head(shop)
         assert shop.sql("SELECT * FROM {t}.delete_files"), "nothing to test"
         found = diff(shop, first, second)
-        assert (found["changes"], found["files_read"], found["files_shared"]) == (deleted(row(2)), 2, 1)
+        assert (found["changes"], found["files_read"], found["files_shared"]) == (deleted(row(2)), 1, 2)
         shop.sql("DELETE FROM {t} WHERE id = 5")
         assert diff(shop, first)["changes"] == deleted(row(2), row(5))
         assert diff(shop, second)["changes"] == deleted(row(5))

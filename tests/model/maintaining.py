@@ -77,7 +77,7 @@ class Maintaining(Machine):
         after, stats = self.describe(), answer["stats"]
         assert (stats["files_before"], stats["files_after"]) == (before["file_count"], after["file_count"])
         assert (stats["bytes_before"], stats["bytes_after"]) == (before["total_bytes"], after["total_bytes"])
-        assert stats["files_before"] - stats["files_removed"] + stats["files_added"] == stats["files_after"]
+        assert stats["files_before"] - stats["files_compacted"] + stats["files_added"] == stats["files_after"]
         assert answer["compacted"] == (stats["files_compacted"] > 0) == ("reason" not in answer)
         made = 1 if answer["compacted"] else 0
         assert after["snapshot_count"] == before["snapshot_count"] + made - stats["snapshots_expired"]

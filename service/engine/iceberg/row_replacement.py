@@ -1,6 +1,6 @@
 """The commit of an edit: rows deleted by their places, data files removed whole, and staged files added."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,8 @@ class RowReplacement:
     """Data files that are removed from the table, with their rows by the metadata."""
     summary: Mapping[str, str] = field(default_factory=dict)
     tag: Tag | None = None
+    check: Callable[[Any], object] = lambda snapshot: None
+    """Raises if the new snapshot must not be committed for another reason than its numbers of rows."""
 
     @property
     def places(self) -> int:
@@ -132,6 +134,7 @@ class _RowCheck:
 
     def verify(self, snapshot: Any) -> None:
         change, deletes, summary = self.change, self.deletes, snapshot.summary()
+        change.check(snapshot)
         self._same("rows to add", change.expected, change.added.records)
         self._same("rows to delete by their places", change.places, 0 if deletes is None else deletes.rows)
         positions = sum(int(file.recordCount()) for file in (() if deletes is None else deletes.files))

@@ -143,9 +143,18 @@ def restore(session: SparkSession, job: RestoreJob) -> int:
 def _replacement(job: RestoreJob, removed: Mapping[str, int], staged: StagedFiles) -> RowReplacement:
     found = job.difference
     gone = found.gone_live + sum(len(positions) for positions in found.gone_places.values())
-    expected = found.rows_after - (found.rows_before - gone)
+    kept = found.rows_before - gone
+
+    def check(snapshot: Any) -> None:
+        _check_parent(found, snapshot.parentId())  # what came since the comparison must not be covered
+        if kept + staged.records != found.rows_after:
+            raise RowCountMismatch("the restored table", found.rows_after, kept + staged.records)
+
     return RowReplacement(
-        job.batch, found.current_id, staged, expected, found.gone_places, removed, job.summary, job.tag
+        *(job.batch, found.current_id, staged, found.rows_after - kept, found.gone_places, removed),
+        summary=job.summary,
+        tag=job.tag,
+        check=check,
     )
 
 

@@ -354,6 +354,22 @@ class TestKeys:
         said = _said(shop.upsert(row(1)))
         assert (said["inserted"], said["snapshot"]) == (1, shop.table.current_snapshot_id)
 
+    def test_a_key_in_use_elsewhere_fails_only_its_request_also_if_that_changed_nothing(self, shop: Shop) -> None:
+        shop.write(row(1, 5)).result(WAIT_S)
+        store = shop.commits.store_response
+
+        def busy(call: Call, body: bytes) -> bytes:
+            if call.id == "idle":
+                raise KeyBusy(keys=frozenset({"k"}))
+            return store(call, body)
+
+        shop.commits.store_response = busy  # type: ignore[method-assign]
+        failed, fine = shop.together(
+            lambda: shop.upsert(row(1, 5), call=Call("idle", keyed("k"))), lambda: shop.upsert(row(2))
+        )
+        assert isinstance(failed, KeyBusy)
+        assert fine["inserted"] == 1
+
     def test_a_key_in_use_elsewhere_keeps_only_its_request_from_the_commit(self, shop: Shop) -> None:
         shop.ledger.answer(keyed("k").id, "print", b"{}")
         busy, fine = shop.together(
@@ -415,6 +431,28 @@ def test_a_backup_that_the_table_wants_by_now_is_of_the_state_before_one_edit(sh
     shop.table_is_known()
     shop.catalog.set_properties(shop.table, {BACKED_UP: "true"})
     assert _said(shop.upsert(row(1))) == {"alone": "UPSERT"}
+
+
+def test_requests_that_saw_different_columns_are_checked_again_together(shop: Shop) -> None:
+    """Among those that wait for one commit, the later ones may have seen a newer table."""
+    shop.table_is_known()
+    held = Held(shop)
+    first = shop.write(row(10))
+    assert held.inside.wait(WAIT_S)
+    old = shop.upsert({"id": 1, "name": "x"})
+    wider = parse_schema(
+        {
+            "fields": {"id": {"type": "long"}, "name": {"type": "string"}, "note": {"type": "string"}},
+            "primary_key": ["id"],
+        }
+    )
+    shop.catalog.evolve(NEW, wider)
+    shop.writes._forget(NEW)
+    new = shop.upsert({"id": 2, "note": "y"})
+    wait_until(lambda: shop.writes.waiting == 2, WAIT_S, every=0.01)
+    held.go_on.set()
+    assert [_said(one)["inserted"] for one in (old, new)] == [1, 1]
+    assert isinstance(first.exception(WAIT_S), FirnError) or first.done()
 
 
 class TestCancelled:
