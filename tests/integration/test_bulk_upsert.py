@@ -145,7 +145,7 @@ def test_it_is_undone_repeated_and_backed_up_like_an_upsert(firn: Firn, tenant: 
     done = table.merge(body, query="&create_backup=true", **key)
     assert table.merge(body, query="&create_backup=true", **key) == done
     assert table.commits == 2
-    newest = table.ok("HISTORY")["commits"][0]
+    newest = table.ok("HISTORY")["snapshots"][0]
     assert (newest["operation"], newest["records_added"], newest["records_updated"]) == ("UPSERT", 1, 1)
     assert [backup["name"] for backup in table.ok("LIST_BACKUPS")["backups"]] == [done["backup"]]
     table.ok("UNDO", request_id=done["metadata"]["request_id"])

@@ -8,7 +8,8 @@ import pytest
 from tests.harness import Firn
 from tests.support.tables import ServedTable
 
-SCHEMA = {"fields": {"k": "integer", "part": "string", "a": "string", "n": "integer"}}
+TYPES = {"k": "integer", "part": "string", "a": "string", "n": "integer"}
+SCHEMA = {"fields": {name: {"type": kind} for name, kind in TYPES.items()}}
 BY_PART = {"partitions": [{"field": "part", "transform": "identity"}]}
 
 
@@ -83,7 +84,7 @@ def test_an_undo_brings_the_older_rows_back_and_history_counts_them(firn: Firn, 
     assert sum("after" not in sample for sample in plan["sample"]) == 4
     done = table.ok("UPSERT", **asked)
     assert [done[f"records_{name}"] for name in ("inserted", "updated", "unchanged", "replaced")] == [1, 1, 1, 4]
-    newest = table.ok("HISTORY")["commits"][0]
+    newest = table.ok("HISTORY")["snapshots"][0]
     assert (newest["records_added"], newest["records_removed"], newest["records_updated"]) == (1, 4, 1)
     table.ok("UNDO", request_id=done["metadata"]["request_id"])
     assert contents(table.rows()) == contents(before)
