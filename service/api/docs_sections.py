@@ -100,8 +100,9 @@ def _bulk() -> Section:
     return Section(
         "bulk",
         "Bulk loads",
-        "`POST /tables/{tenant}/{namespace}/{table}/records` appends a body of any size in one commit: CSV, NDJSON "
-        "or an Arrow stream. With `async=true` it runs as a job. To send a file: `--data-binary @orders.csv`.",
+        "`POST /tables/{tenant}/{namespace}/{table}/records` appends a body of any size in one commit: CSV, NDJSON, "
+        "Parquet or an Arrow stream. With `mode=upsert` it updates the rows with the same key, and inserts the others. "
+        "With `async=true` it runs as a job. To send a file: `--data-binary @orders.csv`.",
         ("how-to/load-files.md", "reference/bulk.md"),
         (
             Shown(

@@ -171,6 +171,24 @@ def test_a_job_has_the_counts_as_its_result(firn: Firn, tenant: str) -> None:
     assert [job["result"][name] for name in COUNTS] == [1, 1, 0], job
 
 
+def test_one_that_is_cancelled_changes_nothing(firn: Firn, tenant: str) -> None:
+    table = Merged(firn, tenant)
+    table.write({"id": 1, "n": 1})
+    table.refuse("DEADLINE_EXCEEDED", b"id,n\n1,2\n", CSV, "&timeout_ms=1")
+    assert [row["n"] for row in table.rows()] == [1]
+
+
+def test_it_merges_into_partitions_and_into_a_table_without_rows(firn: Firn, tenant: str) -> None:
+    table = Merged(firn, tenant, partition={"partitions": [{"field": "name"}]})
+    rows = b"".join(b"%d,p%d,%d\n" % (i, i % 3, i) for i in range(30))
+    assert table.merge(b"id,name,n\n" + rows, CSV)["records_inserted"] == 30
+    done = table.merge(b"id,name\n1,p1\n2,p0\n3,p9\n", CSV)
+    assert [done[name] for name in COUNTS] == [0, 2, 1]
+    assert [(row["name"], row["n"]) for row in table.rows()[:5]] == [
+        *(("p0", 0), ("p1", 1), ("p0", 2), ("p9", 3), ("p1", 4))
+    ]
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [

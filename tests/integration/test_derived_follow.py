@@ -201,3 +201,14 @@ def test_whatever_the_type_it_reads(
     table.ok("UPSERT", records=[{"id": 3, "v": second}])
     assert one != other
     assert [r["d"] for r in table.rows()] == [other] * 3
+
+
+def test_a_bulk_upsert_computes_it_for_new_rows_and_again_for_changed_ones(table: Table) -> None:
+    path = f"/tables/{table.tenant}/default/{table.name.table}/records?mode=upsert"
+    sent = {"Content-Type": "text/csv"}
+    body = b"id,at,b\n2,2024-06-07T00:00:00,4\n3,2024-05-03T10:00:00,2\n9,2024-07-01T00:00:00,1\n"
+    answer = table.firn.parsed(table.firn.client.post(path, content=body, headers=sent))
+    assert [answer[f"records_{name}"] for name in ("inserted", "updated", "unchanged")] == [1, 1, 1]
+    assert seen(table) == [START[0], (2, "2024-06-07", 2.0), START[2], (9, "2024-07-01", None)]
+    refused = table.firn.parsed(table.firn.client.post(path, content=b"id,b\n1,0\n", headers=sent))
+    assert (refused["error"]["field"], refused["error"]["details"]["row"]) == ("ratio", {"id": 1, "a": 4, "b": 0})
