@@ -100,7 +100,7 @@ class EditSettings(_Section):
     create_backup: bool = False
     backup_retention_hours: KeptHours = 168
     undo_retention_hours: UndoHours = 72
-    row_level: RowLevel = "copy_on_write"
+    row_level: RowLevel = "auto"
 
 
 class DroppedTableSettings(_Section):

@@ -26,9 +26,11 @@ BY_PART = {"partitions": [{"field": "part", "transform": "identity"}]}
 
 
 class Table(TableById):
-    def __init__(self, firn: Firn, tenant: str, *, partitioned: bool = False, name: str = "t") -> None:
+    def __init__(
+        self, firn: Firn, tenant: str, *, partitioned: bool = False, name: str = "t", row_level: str = "copy_on_write"
+    ) -> None:
         partition = {"partition": BY_PART} if partitioned else {}
-        super().__init__(firn, tenant, name, schema=SCHEMA, **partition)
+        super().__init__(firn, tenant, name, schema=SCHEMA, properties={"row_level": row_level}, **partition)
 
     def fill(self, files: int, *parts: str) -> None:
         for i in range(files):
@@ -254,8 +256,7 @@ def test_rows_deleted_meanwhile_are_deleted_from_the_merged_file(
     fields: dict[str, Any],
     left: list[int],
 ) -> None:
-    table = Table(firn, tenant)
-    table.ok("ALTER_TABLE", set_properties={"row_level": row_level})
+    table = Table(firn, tenant, row_level=row_level)
     table.ok("WRITE", records=[{"id": n, "part": "a", "text": "0"} for n in (0, 10, 15)])
     table.ok("WRITE", records=[{"id": 20, "part": "a", "text": "0"}])
     with after_each_group(monkeypatch, lambda: table.ok(operation, **fields)):
@@ -272,8 +273,7 @@ def test_rows_deleted_meanwhile_are_deleted_from_the_merged_file(
 
 
 def test_each_compaction_merges_while_a_client_deletes_rows_in_a_loop(firn: Firn, tenant: str) -> None:
-    table = Table(firn, tenant)
-    table.ok("ALTER_TABLE", set_properties={"row_level": "auto"})
+    table = Table(firn, tenant, row_level="auto")
     for i in range(6):
         table.ok("WRITE", records=[{"id": i * 100 + n, "part": "a"} for n in range(100)])
     stop, deleted = threading.Event(), list[int]()
@@ -301,8 +301,7 @@ def test_each_compaction_merges_while_a_client_deletes_rows_in_a_loop(firn: Firn
 
 
 def test_a_merge_removes_delete_files_whose_data_files_another_program_removed(firn: Firn, tenant: str) -> None:
-    table = Table(firn, tenant)
-    table.ok("ALTER_TABLE", set_properties={"row_level": "merge_on_read"})
+    table = Table(firn, tenant, row_level="merge_on_read")
     for ids in ((1, 2), (3, 4), (5, 6)):
         table.ok("WRITE", records=[{"id": n} for n in ids])
     table.ok("DELETE", filter={"id": 1})
