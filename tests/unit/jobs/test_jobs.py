@@ -47,10 +47,10 @@ class Process(Jobs):
         self._table = world.table
         super().__init__(composed.parts[JobRecords], self.commits)
 
-    def tries(self, job: Job, batch: str) -> None:
+    def tries(self, job: Job, batch: str, promise: bytes | None = None) -> None:
         """As a load does: the batch is noted before."""
         self.commits.batches.begin(batch, self._table, "WRITE", [Call("r")])
-        super().tries(job, batch)
+        super().tries(job, batch, promise)
 
 
 @pytest.fixture
@@ -129,6 +129,17 @@ def test_a_job_whose_batch_the_table_has_is_done_though_its_process_died(world: 
     expected["metadata"]["snapshot_id"] = str(snapshot_id)
     assert outcome(later.describe(job.id)) == {"state": "done", "result": expected}
     assert later.recover() == 0
+
+
+def test_a_job_that_learns_its_response_only_before_its_commit_has_that(world: World) -> None:
+    jobs = world.process()
+    job = started(jobs, world)
+    jobs.tries(job, "batch-1", b'{"records_updated": 7, "metadata": {}}')
+    snapshot_id = world.catalog.append(NAME, "batch-1")
+    later = world.process()
+    assert later.recover() == 1
+    expected = {"records_updated": 7, "metadata": {"snapshot_id": str(snapshot_id)}}
+    assert outcome(later.describe(job.id)) == {"state": "done", "result": expected}
 
 
 @pytest.mark.parametrize("tried", [None, "batch-1"])
