@@ -155,11 +155,14 @@ class WriteBatches:
         if stored and done.batch and done.snapshot_id:
             self.commits.batches.end(done.batch, done.snapshot_id, stored, (table.uuid, count))
         kept = set(recorded)
-        for i, (entry, body) in enumerate(zip(done.entries, bodies, strict=True)):
-            if i in kept:
-                entry.response.set_result(body)
-            else:
-                self._respond_unchanged(entry, body)
+        for i in recorded:
+            done.entries[i].response.set_result(bodies[i])
+        unchanged = [i for i in range(len(bodies)) if i not in kept]
+        if unchanged:
+            calls = [(done.entries[i].operation, done.entries[i].call) for i in unchanged]
+            self.commits.batches.note_unchanged(table, calls)
+        for i in unchanged:
+            self._respond_unchanged(done.entries[i], bodies[i])
         if done.batch and done.snapshot_id:
             if not stored:
                 self.commits.batches.end_in_background(done.batch, done.snapshot_id, (table.uuid, count))
