@@ -245,7 +245,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     jobs = Jobs(JobRecords(ledger), commits, metrics)
     edits, replayed = Edits(engine, commits, holds, iceberg.edits), ReplayedRows(IngestionRecords(ledger))
     backups, restores = Backups(iceberg.edits, catalog, commits), Restores(engine, commits, holds)
-    writes = Writes(settings, engine, catalog, commits, small_files, metrics)
+    writes = Writes(settings, engine, catalog, commits, small_files, metrics, holds)
     bulk = Bulk(settings.limits, engine, catalog, commits, small_files, jobs)
     keepers = (holds.keeps, partial(snapshots_awaiting_response, ledger), partial(built_on_by_other_instances, jobs))
     undos = Undos(iceberg.edits, engine, commits, UndoRecords(ledger), holds)

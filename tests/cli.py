@@ -54,7 +54,8 @@ def run(
 ) -> Called:
     """Run an example, after what is given, in a folder that is the present one."""
     for name, text in FILES.items():
-        (folder / name).write_text(text)
+        # Of its own also for a service that runs elsewhere, because no two tables may export to one folder.
+        (folder / name).write_text(text.replace("base_path: tables/", f"base_path: {folder}/tables/"))
     environ = {**environ, "FIRN_TENANT": tenant}
     answers: list[dict[str, Any]] = []
 

@@ -2,6 +2,7 @@
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -20,7 +21,7 @@ from service.errors import (
     ShuttingDown,
     TableNotFound,
 )
-from service.ledger.ledger import NO_SNAPSHOT, TAKEN, UNFINISHED, Batch, Ledger, NewBatch
+from service.ledger.ledger import NO_SNAPSHOT, TAKEN, UNFINISHED, Batch, Ledger, NewBatch, end_batch
 from service.ledger.table_records import STEPS
 from service.model.call import Call, IdempotencyKey
 from service.model.keyed.records import RequestPart, RequestRows
@@ -169,6 +170,21 @@ class Batches:
         except LedgerUnavailable as e:
             self.unresolved.add(batch)
             log.error("the end of batch %s could not be recorded yet: %s", batch, e.message)
+
+    def note_unchanged(self, table: Table, calls: Sequence[tuple[str, Call]]) -> None:
+        """Record requests, each with its operation, that changed nothing, so that UNDO knows them. It does not fail."""
+        by_operation: dict[str, list[str]] = {}
+        for operation, call in calls:
+            by_operation.setdefault(operation, []).append(call.id[:200])
+        try:
+            with self._ledger.transaction() as transaction:
+                for operation, ids in by_operation.items():
+                    batch = uuid.uuid4().hex
+                    change = NewBatch(batch, table.name, table.uuid, operation, ids)
+                    self._ledger.add_batch(transaction.connection, change)
+                    end_batch(transaction.connection, batch, None)
+        except LedgerUnavailable as e:
+            log.error("requests that changed nothing could not be recorded: %s", e.message)
 
     def end_in_background(self, batch: str, snapshot_id: int, writes: tuple[str, int]) -> None:
         """Record the end of a batch that nobody waits for."""

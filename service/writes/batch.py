@@ -13,6 +13,7 @@ from service.catalog.files.columns import UnreadableFile
 from service.catalog.files.key_lookup import TooManyRows
 from service.catalog.tables import Table
 from service.commits.commit import Commits
+from service.commits.holds import SnapshotHolds
 from service.commits.small_files import NOT_CHECKED, SmallFileChecks
 from service.engine.iceberg.swap import TableChanged
 from service.engine.jobs.append import append, replace_rows
@@ -35,7 +36,7 @@ from service.model.keyed.records import RequestPart, RequestRows, rows_of, rows_
 from service.model.properties import edit_policy
 from service.model.row_marks import RowShares, share_rows
 from service.model.times import HOUR_MS, now_ms
-from service.settings import EditSettings
+from service.settings import EditSettings, RowLevel
 from service.writes.entry import PendingWrite, WriteOutcome, together
 from service.writes.keyed.edit import PendingEdit, SharedEditOutcome
 from service.writes.keyed.plan import KeyFiles, SharedPlan, plan_batch
@@ -94,6 +95,7 @@ class WriteBatches:
     small_files: SmallFileChecks
     metrics: Metrics = field(default_factory=Metrics)
     edits: EditSettings = field(default_factory=EditSettings)
+    holds: SnapshotHolds = field(default_factory=SnapshotHolds)
     keys: KeyFiles = field(default_factory=KeyFiles)
 
     def commit(self, entries: Sequence[Pending]) -> BatchResults:
@@ -155,11 +157,14 @@ class WriteBatches:
         if stored and done.batch and done.snapshot_id:
             self.commits.batches.end(done.batch, done.snapshot_id, stored, (table.uuid, count))
         kept = set(recorded)
-        for i, (entry, body) in enumerate(zip(done.entries, bodies, strict=True)):
-            if i in kept:
-                entry.response.set_result(body)
-            else:
-                self._respond_unchanged(entry, body)
+        for i in recorded:
+            done.entries[i].response.set_result(bodies[i])
+        unchanged = [i for i in range(len(bodies)) if i not in kept]
+        if unchanged:
+            calls = [(done.entries[i].operation, done.entries[i].call) for i in unchanged]
+            self.commits.batches.note_unchanged(table, calls)
+        for i in unchanged:
+            self._respond_unchanged(done.entries[i], bodies[i])
         if done.batch and done.snapshot_id:
             if not stored:
                 self.commits.batches.end_in_background(done.batch, done.snapshot_id, (table.uuid, count))
@@ -180,7 +185,7 @@ class WriteBatches:
         with self.commits.among_instances(table):
             results.table = current = self._current(entries)
             try:
-                plan = plan_batch(current, entries, self.keys, self.edits)
+                plan = plan_batch(current, entries, self.keys, self._row_level(current))
             except (UnicodeDecodeError, pa.ArrowException) as e:  # such as text that other engines wrote
                 raise UnreadableFile(str(e)) from e
             if plan.changing:
@@ -192,6 +197,11 @@ class WriteBatches:
         for entry, refusal in plan.refused:
             refuse([entry], refusal)
         return done
+
+    def _row_level(self, table: Table) -> RowLevel:
+        """How rows of the table are deleted; during a merge, so that its files stay in place if they may."""
+        mode = edit_policy(table.properties, self.edits).row_level
+        return "merge_on_read" if mode == "auto" and self.holds.is_merged(table.uuid) else mode
 
     def _current(self, entries: Sequence[Pending]) -> Table:
         """The table as it is now; TableChanged if entries must be checked against it again."""

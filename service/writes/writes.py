@@ -9,6 +9,7 @@ from cachetools import LRUCache
 
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
+from service.commits.holds import SnapshotHolds
 from service.commits.small_files import NOT_CHECKED, SmallFileChecks
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, FirnError, ShuttingDown
@@ -42,14 +43,15 @@ class Writes:
         commits: Commits,
         small_files: SmallFileChecks,
         metrics: Metrics | None = None,
+        holds: SnapshotHolds | None = None,
         keys: KeyFiles | None = None,
     ) -> None:
         self._settings = settings.writes
         self._catalog = catalog
         self._commits = commits
         metrics = metrics or Metrics()
-        keys = keys or KeyFiles()
-        self._batches = WriteBatches(engine, commits, small_files, metrics, settings.iceberg.edits, keys)
+        holds, keys = holds or SnapshotHolds(), keys or KeyFiles()
+        self._batches = WriteBatches(engine, commits, small_files, metrics, settings.iceberg.edits, holds, keys)
         # While it is held, a stopping service may refuse entries, whose callers may append again on this thread.
         self._lock = threading.RLock()
         # A table may have changed since: whatever is done with it checks that again.

@@ -47,7 +47,7 @@ def test_an_example_does_the_same_in_process_and_against_a_url(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folder = tmp_path / tenant  # pytest gives several tests the same, but no two tables may export to one folder
+    folder = tmp_path / tenant  # pytest may give several tests the same
     folder.mkdir()
     monkeypatch.chdir(folder)
     if way == "in process" and command.name == "load":

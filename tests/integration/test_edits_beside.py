@@ -10,6 +10,7 @@ import pytest
 
 from service.edits import edits as module
 from service.edits.edits import Edits
+from service.operations import shared_edits
 from tests.harness import Firn
 from tests.support.tables import TableById
 
@@ -30,6 +31,12 @@ def table(firn: Firn, tenant: str, mode: str) -> TableById:
     made = TableById(firn, tenant, "t", schema=SCHEMA, properties={"row_level": mode})
     made.ok("WRITE", records=[{"id": n, "kind": "old", "n": 0} for n in range(6)])
     return made
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Edits get commits of their own, although they name their rows by key."""
+    monkeypatch.setattr(shared_edits, "may_share", lambda request: False)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.errors import InternalError
 from service.model.names import TableName
+from service.operations import shared_edits
 from service.pipeline.idempotency import IdempotencyKeys
 from service.tables.life import TableLifecycle
 from tests.harness import Firn, wait_until
@@ -95,6 +96,8 @@ def test_a_change_whose_answer_was_lost_is_found_on_the_table_that_was_renamed_s
     request = {"operation": operation, "tenant_id": tenant, "table": "t", "idempotency_key": "k", **fields[operation]}
     with monkeypatch.context() as patched:
         patched.setattr(IdempotencyKeys, "store", lost)
+        # Responses of a shared commit are stored with it.
+        patched.setattr(shared_edits, "may_share", lambda request: False)
         firn.fail(request, "INTERNAL_ERROR", 500)
     ask(firn, "RENAME_TABLE", tenant, "t", new_name="new")
     before = kept(firn, tenant, "new").metadata_location

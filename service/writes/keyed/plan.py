@@ -16,8 +16,7 @@ from service.model.keyed.apply import AppliedChange, AppliedChanges, apply_chang
 from service.model.keyed.changes import AddRows, KeyedChange, PutRows
 from service.model.keyed.records import RequestPart
 from service.model.names import EDIT_PROPERTY, KEYS_PROPERTY
-from service.model.properties import edit_policy
-from service.settings import EditSettings
+from service.settings import RowLevel
 from service.writes.entry import PendingWrite
 from service.writes.keyed.contents import FileContents, ReadFiles
 from service.writes.keyed.cost import choose_files
@@ -51,7 +50,7 @@ class SharedPlan:
         return [i for i, part in enumerate(self.parts) if part.counts.changes_rows]
 
 
-def plan_batch(table: Table, entries: Sequence[Pending], files: KeyFiles, settings: EditSettings) -> SharedPlan:
+def plan_batch(table: Table, entries: Sequence[Pending], files: KeyFiles, row_level: RowLevel) -> SharedPlan:
     """Plan a batch on the table as it is now.
 
     Raises UnreadableFile or TooManyRows if the rows of its edits are better found by Spark.
@@ -62,7 +61,7 @@ def plan_batch(table: Table, entries: Sequence[Pending], files: KeyFiles, settin
     hits = files.find(table, _lookups(changes))
     edits = [(e, c) for e, c in zip(entries, changes, strict=True) if isinstance(e, PendingEdit)]
     touched = [hits.files_of(keys) if (keys := change.keys) is not None else frozenset() for _, change in edits]
-    mode = edit_policy(table.properties, settings).row_level if hits.deletes_by_place else "copy_on_write"
+    mode = row_level if hits.deletes_by_place else "copy_on_write"
     choice = choose_files(mode, touched, hits)
     alone += [edit for (edit, _), shares in zip(edits, choice.shares, strict=True) if not shares]
     together = [(e, c) for e, c in zip(entries, changes, strict=True) if e not in alone]

@@ -253,6 +253,16 @@ def test_edits_that_change_nothing_make_no_commit_and_are_answered_with_the_curr
     assert len(shop.batches) == before
 
 
+def test_the_ledger_knows_requests_that_changed_nothing_as_changes_without_effect(shop: Shop) -> None:
+    shop.write(row(1, 5)).result(WAIT_S)
+    shop.together(
+        lambda: shop.upsert(row(2), call=Call("a")),
+        lambda: shop.delete({"id": 77}, call=Call("idle")),
+    )
+    [idle] = UndoRecords(shop.ledger).by_request(shop.table.uuid, "idle")
+    assert (idle.operation, idle.state, idle.snapshot_id) == ("DELETE", "void", None)
+
+
 def test_a_single_edit_shares_a_commit_with_nobody_and_keeps_no_rows_in_the_ledger(shop: Shop) -> None:
     shop.write(row(1, 5)).result(WAIT_S)
     shop.upsert({"id": 1, "left": 6}).result(WAIT_S)
