@@ -3,7 +3,7 @@
 import io
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,8 @@ def run(
             assert (done.code, done.err) == (0, ""), (given, done)
         else:
             answers.append(firn.ok({**given, "tenant_id": tenant}))
-    return call(words(example.line), environ, connection, example.stdin)
+    done = call(words(example.line), environ, connection, example.stdin)
+    return replace(done, out=done.out.replace(f"{folder}/", ""))
 
 
 def shows(approved: str, got: str) -> bool:

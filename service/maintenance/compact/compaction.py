@@ -4,7 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -171,9 +171,12 @@ class Compactions:
             work.small_files = self._count_small_files(work)
 
     def _compact(self, work: _Work, job: Job) -> None:
-        table = self.catalog.load(work.merged.table.name)  # it may have waited for another compaction
-        work.merged = MergeProgress.of(table)
-        with self.holds.building_on(table.uuid, table.current_snapshot_id), self.holds.merging(table.uuid):
+        with ExitStack() as stack:
+            stack.enter_context(self.holds.merging(work.merged.table.uuid))
+            with self.commits.locked(work.merged.table, work.call):  # edits that know nothing of the merge have ended
+                table = self.catalog.load(work.merged.table.name)
+            work.merged = MergeProgress.of(table)
+            stack.enter_context(self.holds.building_on(table.uuid, table.current_snapshot_id))
             earlier = self.commits.earlier_result(table, work.call)
             if earlier is not None:  # an earlier attempt with the same key has merged the files
                 work.merged.committed(earlier)
