@@ -21,12 +21,12 @@ _ROWS = 400
 _ALONE, _SECONDS, _MIXED_SECONDS = 30, 6.0, 12.0
 _MANY, _MIXED = 64, 12
 _UPSERTS = 20
-Ask = Callable[[random.Random, int, int], tuple[str, dict[str, Any]]]
+NextRequest = Callable[[random.Random, int, int], tuple[str, dict[str, Any]]]
 """The kind of a client's nth request, and the request."""
 
 
 @dataclass
-class Answers:
+class Responses:
     """What clients got: milliseconds by kind of request."""
 
     elapsed_s: float = 0.0
@@ -95,8 +95,8 @@ def _one_client(service: Service) -> list[Line]:
     return lines
 
 
-def _clients(service: Service, table: str, number: int, seconds: float, ask: Ask) -> Answers:
-    answers, lock, until = Answers(), threading.Lock(), time.perf_counter() + seconds
+def _clients(service: Service, table: str, number: int, seconds: float, ask: NextRequest) -> Responses:
+    answers, lock, until = Responses(), threading.Lock(), time.perf_counter() + seconds
     failures: list[str] = []
 
     def client(who: int) -> None:
@@ -138,7 +138,7 @@ def _row(number: int) -> dict[str, Any]:
     return {"id": number, "name": f"name {number}", "amount": number % 1000 + 0.25, "moment": "2024-03-01T12:00:00"}
 
 
-def _own_rows(table: str) -> Ask:
+def _own_rows(table: str) -> NextRequest:
     each = _ROWS // _MANY
 
     def ask(chance: random.Random, who: int, nth: int) -> tuple[str, dict[str, Any]]:
@@ -148,7 +148,7 @@ def _own_rows(table: str) -> Ask:
     return ask
 
 
-def _mixture(table: str) -> Ask:
+def _mixture(table: str) -> NextRequest:
     def ask(chance: random.Random, who: int, nth: int) -> tuple[str, dict[str, Any]]:
         kind, key = chance.random(), chance.randrange(_ROWS)
         if kind < 0.6:
@@ -160,5 +160,5 @@ def _mixture(table: str) -> Ask:
     return ask
 
 
-def _writes(table: str) -> Ask:
+def _writes(table: str) -> NextRequest:
     return lambda chance, who, nth: ("WRITE", {"table": table, "records": [_row(1_000_000 * (who + 1) + nth)]})
