@@ -9,7 +9,7 @@ from service.ingest.tasks.watch import WatchedFile, Watcher, WatchState
 from service.model.call import Call
 from service.operations.examples import response
 from service.operations.ingest_examples import ADDRESS, DATASET
-from service.operations.ingest_requests import TableFileRequest, ingested_table
+from service.operations.ingest_requests import ConfigRequest, ingested_table
 from service.operations.operation import ChangeRequest, Example, Metadata, Result, omit_when_null, operation
 
 CREATE: dict[str, Any] = {
@@ -39,7 +39,7 @@ EXAMPLES = (
 )
 
 
-class WatchRequest(TableFileRequest, ChangeRequest):
+class WatchRequest(ConfigRequest, ChangeRequest):
     operation: Literal["WATCH"]
 
 
