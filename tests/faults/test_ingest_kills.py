@@ -66,9 +66,9 @@ def _at_the_swap(disk: Disk) -> bool:
 @pytest.mark.parametrize(
     ("moment", "rejected"),
     [
-        (Moment.before_anything_is_committed, REJECTED),
+        pytest.param(Moment.before_anything_is_committed, REJECTED, marks=pytest.mark.thorough),
         (Moment.between_the_quarantine_and_the_table, REJECTED),
-        (Moment.after_the_commit, ("", "")),
+        pytest.param(Moment.after_the_commit, ("", ""), marks=pytest.mark.thorough),
     ],
     ids=["before", "between", "after"],
 )

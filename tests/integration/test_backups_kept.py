@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from service.engine.iceberg.tables import load_table
@@ -57,6 +58,7 @@ def test_a_backup_whose_time_is_over_goes_with_the_files_that_nothing_else_needs
     assert shop.rows() == [(2, "a")]
 
 
+@pytest.mark.thorough
 def test_a_backup_whose_time_is_over_goes_by_the_tables_policy(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, properties=KEEP_TWO)
     shop.write(1)

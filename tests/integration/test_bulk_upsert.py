@@ -14,6 +14,7 @@ import pytest
 
 from service.writes.bulk.decode import ARROW, CSV, NDJSON, PARQUET
 from tests.harness import Firn
+from tests.support.marks import thorough_after
 from tests.support.tables import TableById
 
 FIELDS = {
@@ -90,7 +91,7 @@ def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "price": None if row["price"] is None else Decimal(row["price"])} for row in rows]
 
 
-@pytest.mark.parametrize("row_level", ["copy_on_write", "merge_on_read"])
+@pytest.mark.parametrize("row_level", thorough_after(1, ["merge_on_read", "copy_on_write"]))
 def test_random_records_change_the_table_as_they_change_a_dict(firn: Firn, tenant: str, row_level: str) -> None:
     table = Merged(firn, tenant, properties={"row_level": row_level})
     choose = random.Random(row_level)

@@ -235,6 +235,7 @@ def test_merging_keeps_deletes_and_updates(firn: Firn, tenant: str) -> None:
     assert [(r["id"], r["text"]) for r in rows] == [(0, None), (0, None), (2, "new"), (2, "new")]
 
 
+@pytest.mark.thorough
 def test_writers_are_never_refused_by_compactions_beside_them(firn: Firn, tenant: str) -> None:
     """Four clients write while the table is compacted again and again: every row is there, once."""
     shop = Shop(firn, tenant)

@@ -106,6 +106,7 @@ def test_every_row_and_value_is_there_for_every_reader_and_in_its_order(
     assert firn.rows(tenant, "t", filter={"text": "text 30 é"})[0]["id"] == 30
 
 
+@pytest.mark.thorough
 def test_files_of_an_earlier_schema_are_merged_by_spark_itself(
     firn: Firn, tenant: str, address: dict[str, Any], by_arrow: list[bool]
 ) -> None:
@@ -132,6 +133,7 @@ def test_rows_that_another_engine_deleted_beside_stay_deleted(
     assert [row["id"] for row in firn.rows(tenant, "t", sort=["id"])] == list(range(1, FILES * EACH, 2))
 
 
+@pytest.mark.thorough
 def test_another_compression_is_what_is_written(
     firn: Firn, tenant: str, address: dict[str, Any], by_arrow: list[bool]
 ) -> None:

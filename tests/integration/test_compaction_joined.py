@@ -39,6 +39,7 @@ def joins(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "strategy", thorough_after(1, [{}, {"strategy": "sort", "sort_by": ["id"]}]), ids=["binpack", "sort"]
 )

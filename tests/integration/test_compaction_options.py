@@ -66,6 +66,7 @@ def test_rows_are_sorted_within_each_partition_by_a_tables_own_policy(firn: Firn
     assert table.rows() == before
 
 
+@pytest.mark.thorough
 def test_rows_are_ordered_along_a_curve_through_all_columns(firn: Firn, tenant: str) -> None:
     """Of a square of 8 by 8, each quarter of the file holds a quarter of it: no column goes before the other."""
     table = Table(firn, tenant)
@@ -79,6 +80,7 @@ def test_rows_are_ordered_along_a_curve_through_all_columns(firn: Firn, tenant: 
     assert table.rows() == by_duckdb(firn, tenant) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "strategy", thorough_after(1, [{}, {"strategy": "sort", "sort_by": ["id"]}]), ids=["binpack", "sort"]
 )

@@ -198,6 +198,7 @@ def test_a_compaction_nobody_asked_for_is_noted_as_one_of_auto_mode(shop: Shop) 
     ]
 
 
+@pytest.mark.thorough
 def test_a_large_file_with_many_deleted_rows_is_recommended_until_it_is_compacted(shop: Shop) -> None:
     policy = {"small_file_threshold_mb": 1, "mode": "recommend"}
     shop.make("t", properties={"compaction": policy, "target_file_size_mb": 8})

@@ -142,6 +142,7 @@ def test_as_a_key_it_finds_the_row_and_stays(table: Table) -> None:
     assert seen(table) == START
 
 
+@pytest.mark.thorough
 def test_a_dry_run_shows_what_the_commit_then_does(table: Table) -> None:
     table.ok("UPDATE", filter={"id": 2}, updates={"ratio": 8})
     for operation, asked in (

@@ -145,6 +145,7 @@ def test_states_off_each_others_line_are_compared(shop: Shop) -> None:
     assert diff(shop, here, away)["changes"] == [*inserted(row(2)), *deleted(row(3))]
 
 
+@pytest.mark.thorough
 def test_a_state_is_named_by_id_tag_backup_or_time(shop: Shop) -> None:
     first = shop.write(1)
     shop.sql("ALTER TABLE {t} CREATE TAG `before`")
@@ -217,6 +218,7 @@ class TestDeleteFiles:
 
 
 class TestOtherColumns:
+    @pytest.mark.thorough
     def test_a_renamed_column_is_the_same_and_an_added_one_was_null(self, keyed: Shop) -> None:
         first = keyed.write(1, 2)
         keyed.sql("ALTER TABLE {t} RENAME COLUMN kind TO sort")
@@ -248,6 +250,7 @@ class TestOtherColumns:
         assert diff(keyed, first)["changes"] == inserted({"id": 3})
         assert diff(keyed, head(keyed), second)["changes"] == deleted({"id": 3})
 
+    @pytest.mark.thorough
     def test_a_widened_value_is_the_same_value(self, firn: Firn, tenant: str) -> None:
         fields = {
             "id": {"type": "long"},
@@ -268,6 +271,7 @@ class TestOtherColumns:
         assert (found["changes"][0]["before"]["n"], counts(found)) == (was["n"], (0, 0, 1))
 
 
+@pytest.mark.thorough
 def test_every_type_compares(firn: Firn, tenant: str) -> None:
     from tests.contract import rich
 

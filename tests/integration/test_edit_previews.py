@@ -71,6 +71,7 @@ def test_a_dry_run_refuses_what_the_request_itself_could_not_have(many: TableByI
     assert error["field"] == "backup_retention_hours"
 
 
+@pytest.mark.thorough
 def test_a_plan_for_repeated_rows_outlives_a_compaction_whatever_the_order_leaves_open(firn: Firn, tenant: str) -> None:
     table = TableById(firn, tenant)
     table.ok("CREATE_TABLE", schema={"fields": {**FIELDS, "text": {"type": "string"}}})

@@ -12,6 +12,7 @@ from service.edits import edits as module
 from service.edits.edits import Edits
 from service.operations import shared_edits
 from tests.harness import Firn
+from tests.support.marks import thorough_except
 from tests.support.tables import TableById
 
 SCHEMA = {
@@ -21,7 +22,7 @@ SCHEMA = {
 MODES = ["copy_on_write", "merge_on_read", "auto"]
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=thorough_except(["auto"], MODES))
 def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -68,6 +68,7 @@ def test_nothing_is_applied_if_one_part_is_refused(sales: IngestedTable) -> None
     assert "description" not in sales.description["properties"]
 
 
+@pytest.mark.thorough
 def test_a_trigger_is_a_schedule_that_follows_the_table_file(firn: Firn, tenant: str, tmp_path: Path) -> None:
     weekly = {"strategy": {"type": "weekly"}, "trigger": TRIGGER}
     sales = IngestedTable(firn, tenant, tmp_path, compaction=weekly)

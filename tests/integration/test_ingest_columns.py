@@ -63,6 +63,7 @@ def test_rows_keep_them_in_every_change(sales: IngestedTable) -> None:
     assert places(sales) == expected(1, 3)
 
 
+@pytest.mark.thorough
 def test_what_is_undone_or_restored_has_them_again(sales: IngestedTable) -> None:
     deleted = sales.ok("DELETE", filter={"id": {"in": [2, 3]}}, create_backup=True)
     sales.ok("DELETE", filter={"id": 5})

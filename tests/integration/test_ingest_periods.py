@@ -48,6 +48,7 @@ def test_the_days_of_a_period_become_one_file(firn: Firn, tenant: str, tmp_path:
     assert (again["compacted"], again["reason"]) == (False, "the files of each period are merged already")
 
 
+@pytest.mark.thorough
 def test_an_incomplete_period_is_refused_with_the_missing_dates(firn: Firn, tenant: str, tmp_path: Path) -> None:
     sales = weekly(firn, tenant, tmp_path, days=5)
     refused = sales.fail("INVALID_REQUEST", "COMPACT", period="2024-W01")
@@ -68,6 +69,7 @@ def test_a_date_ingested_again_after_the_merge_counts_once(firn: Firn, tenant: s
     assert sales.ingest("2024-01-03", HEADER + row(3) + row(30))["unchanged"] is True
 
 
+@pytest.mark.thorough
 def test_due_merges_complete_periods_and_names_the_others(firn: Firn, tenant: str, tmp_path: Path) -> None:
     sales = weekly(firn, tenant, tmp_path)
     sales.ingest("2024-01-09", HEADER + row(9))

@@ -104,6 +104,7 @@ AT = {"fields": {"id": {"type": "long"}, "at": {"type": "timestamp"}}}
 DAY = {"day": {"expression": "CAST(at AS date)"}}
 
 
+@pytest.mark.thorough
 def test_rows_of_before_a_derived_column_come_back_with_its_value(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, AT)
     first = shop.written({"id": 1, "at": "2024-05-01T10:00:00"}, {"id": 2, "at": "2024-05-02T10:00:00"})

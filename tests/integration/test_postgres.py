@@ -190,6 +190,7 @@ def message(opening: Callable[[Settings], Any], chosen: Settings, kind: type[Fir
     return refused.value.message
 
 
+@pytest.mark.thorough
 def test_a_ledger_and_a_catalog_are_used_again_after_the_database_restarted(tmp_path: Path) -> None:
     with PostgresServer() as server:
         chosen = settings(

@@ -532,6 +532,7 @@ def test_no_view_of_a_select_outlives_it(firn: Firn, sql: Ask) -> None:
     assert all(name.startswith("_firn_") for names in left for name in names)
 
 
+@pytest.mark.thorough
 def test_snapshots_that_were_read_are_kept_for_the_next_query_and_bounded(firn: Firn, tenant: str) -> None:
     address = {"tenant_id": tenant, "table": "often"}
     firn.ok({"operation": "CREATE_TABLE", **address, "schema": {"fields": {"id": {"type": "long"}}}})

@@ -324,6 +324,7 @@ def test_a_slow_client_holds_its_snapshot_and_no_session(firn: Firn, big: dict[s
     assert pa.ipc.open_stream(whole).read_all()["id"].to_pylist() == list(range(ROWS))
 
 
+@pytest.mark.thorough
 def test_pyarrow_reads_batch_by_batch_off_the_wire(firn: Firn, big: dict[str, Any], nothing_left: None) -> None:
     query = asked(TENANT, ARROW, table="big", projection=["id"], sort="id")
     request = urllib.request.Request(f"{firn.base_url}/database", query["content"], {"Accept": ARROW})

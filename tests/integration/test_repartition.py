@@ -80,7 +80,7 @@ def full(n: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "fields",
     thorough_after(
-        3,
+        1,
         [
             [{"field": "i"}, {"field": "b"}],
             [{"field": "f"}],
@@ -192,6 +192,7 @@ def test_a_table_goes_from_one_layout_to_others_and_back(firn: Firn, tenant: str
     assert sum(found["record_count"] for found in listed) == 26
 
 
+@pytest.mark.thorough
 def test_everything_else_works_on_a_repartitioned_table(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant)
     table.fill(2)

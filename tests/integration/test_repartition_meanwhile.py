@@ -19,7 +19,7 @@ MONTH = {"partitions": [{"field": "at", "transform": "month"}]}
 @pytest.mark.parametrize(
     ("change", "expected"),
     thorough_after(
-        2,
+        1,
         [
             (lambda t: t.write_rows(100, 101), [*range(20), 100, 101]),
             (lambda t: t.ok("DELETE", filter={"id": {"in": [3, 4]}}), [i for i in range(20) if i not in (3, 4)]),

@@ -67,6 +67,7 @@ def test_only_the_rows_of_a_date_or_a_run_are_replayed(sales: IngestedTable) -> 
     assert raw_ids(sales) == ["3", "x"]
 
 
+@pytest.mark.thorough
 def test_a_date_that_is_ingested_again_has_no_replayed_rows_any_more(sales: IngestedTable) -> None:
     sales.ok("REPLAY", dataset=CORRECTED)
     sales.ingest("2024-01-01", HEADER + row(1, quantity=9))
@@ -118,6 +119,7 @@ def test_a_replay_that_ended_before_it_cleared_the_quarantine_counts_nothing_twi
     assert raw_ids(sales) == ["x"]
 
 
+@pytest.mark.thorough
 def test_a_replay_that_ended_before_its_commit_loses_nothing(
     sales: IngestedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -202,6 +202,7 @@ def test_every_row_of_a_key_that_is_there_twice_is_updated(table: TableById) -> 
     assert [row["n"] for row in table.rows() if row["id"] == 1] == [77, 77]
 
 
+@pytest.mark.thorough
 def test_edits_count_right_beside_another_engines_delete_files(table: TableById) -> None:
     name = TableName(table.tenant, "default", "t")
 
@@ -248,6 +249,7 @@ def _with_one_row_more(base: Any) -> Any:
     return type(base)(**{**vars(base), "rows": {**base.rows, path: base.rows[path] + 1}})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rounds", thorough_after(1, [3, 10]))
 def test_concurrent_upserts_of_one_new_key_insert_one_row(table: TableById, rounds: int) -> None:
     """Ten clients, some rounds, overlapping keys: one row a key, and all that was counted adds up."""

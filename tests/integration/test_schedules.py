@@ -171,6 +171,7 @@ def test_the_service_catches_up_by_itself_once_with_what_was_missed(shop: Shop) 
     assert shop.files("orders") == 1
 
 
+@pytest.mark.thorough
 def test_a_table_outside_of_its_window_is_left_out_and_the_others_are_not(shop: Shop, tomorrow: Tomorrow) -> None:
     shop.make("orders")
     shop.make("people", compaction={"window": "12:00-13:00 Europe/Zurich"})

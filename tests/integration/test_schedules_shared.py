@@ -99,6 +99,7 @@ def test_a_run_that_a_stop_interrupted_is_resumed(start: Start, world: SharedSta
     assert (one.pipeline.tables, two.pipeline.tables, two.states()) == (["orders"], ["people", "carts"], ["done"])
 
 
+@pytest.mark.thorough
 def test_schedules_are_replaced_listed_and_deleted_and_fifty_runs_are_kept(start: Start, world: SharedState) -> None:
     one, two = start(), start()
     assert not one.notes.put(schedule(), replacing=True)

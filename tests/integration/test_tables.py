@@ -61,6 +61,7 @@ def test_without_a_codec_the_files_have_the_configured_one(firn: Firn, tenant: s
     assert footer.row_group(0).column(0).compression == "ZSTD"
 
 
+@pytest.mark.thorough
 def test_row_groups_have_the_configured_size(firn: Firn, tenant: str) -> None:
     create(firn, tenant, "t")
     limit = firn.app.settings.iceberg.write.parquet_row_group_size * 1024

@@ -105,6 +105,7 @@ class Crowd:
         return status
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_twenty_clients_at_one_table_lose_nothing_and_see_no_500(firn: Firn, tenant: str) -> None:
     fields = {"id": {"type": "long", "required": True}}

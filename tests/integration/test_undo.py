@@ -290,6 +290,7 @@ def test_a_write_that_shared_a_batch_is_undone_for_its_own_rows_only(
     assert shop.rows() == [(1, "a", 1), (2, "b", 2), (9, "b", 9)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     thorough_after(
@@ -339,6 +340,7 @@ def test_what_was_compacted_and_repartitioned_since_is_undone(
     assert [row["half"] for row in halves] == [0.5, 2.0, 2.5]
 
 
+@pytest.mark.thorough
 def test_an_append_whose_snapshot_has_expired_is_undone(shop: Shop) -> None:
     shop.write((1, "a", 1))
     mine, _other = shop.together([(2, "a", 2)], [(3, "a", 3)])
@@ -351,6 +353,7 @@ def test_an_append_whose_snapshot_has_expired_is_undone(shop: Shop) -> None:
     assert shop.rows() == [(1, "a", 1), (3, "a", 30), (4, "a", 4)]
 
 
+@pytest.mark.thorough
 def test_states_of_changes_stay_for_undo(shop: Shop) -> None:
     shop.ok("SET_COMPACTION", snapshots={"keep_last": 1, "hourly_for_hours": 0, "keep_at_most": 1})
     shop.write((1, "a", 1), (2, "a", 2))
@@ -626,6 +629,7 @@ def _plain(shop: Shop) -> str:
     return f"{namespace}.{table}"
 
 
+@pytest.mark.thorough
 def test_an_undo_runs_as_a_job_that_shows_its_rows(shop: Shop) -> None:
     shop.write(*((i, "a", i) for i in range(50)))
     changed = shop.update(-1, id={"lt": 20})

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.harness import Firn
+from tests.support.marks import thorough_after
 from tests.support.tables import ServedTable
 
 TYPES = {"k": "integer", "part": "string", "a": "string", "n": "integer"}
@@ -37,8 +38,8 @@ def replaced(rows: list[dict[str, Any]], records: list[dict[str, Any]]) -> tuple
     return rows, counts
 
 
-@pytest.mark.parametrize("row_level", ["copy_on_write", "merge_on_read"])
-@pytest.mark.parametrize("partition", [None, BY_PART])
+@pytest.mark.parametrize("row_level", thorough_after(1, ["merge_on_read", "copy_on_write"]))
+@pytest.mark.parametrize("partition", thorough_after(1, [BY_PART, None]))
 def test_each_key_keeps_its_newest_row_with_the_records_values(
     firn: Firn, tenant: str, row_level: str, partition: dict[str, Any] | None
 ) -> None:

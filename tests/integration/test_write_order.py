@@ -81,6 +81,7 @@ def test_a_compaction_keeps_the_order(make: Make, files: int) -> None:
         assert (kept(table, "first"), kept(table, "last")) == (first, last)
 
 
+@pytest.mark.thorough
 def test_files_that_a_compaction_merged_stay_older_than_what_was_written_since(make: Make) -> None:
     """The merged files have the newest sequence number of what they replaced, not that of the compaction."""
     table = make(partition={"partitions": [{"field": "text"}]})
