@@ -158,6 +158,9 @@ class Walkthrough:
         changed = dict(request)
         if "namespace" in request:
             changed["namespace"] = namespace
+            if isinstance(config := request.get("config"), dict) and (storage := config.get("storage")):
+                folder = f"{storage['base_path']}/{namespace}"  # no two tables may export to one
+                changed["config"] = {**config, "storage": {**storage, "base_path": folder}}
         for key in ADDRESSES:
             if isinstance(request.get(key), str):
                 changed[key] = self._names[(namespace, request[key])]

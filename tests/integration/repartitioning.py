@@ -74,10 +74,6 @@ class Table(TableById):
         listed = self.ok("LIST_PARTITIONS")["partitions"]
         return Counter({tuple(one["partition"].items()): one["records"] for one in listed})
 
-    def data_files_on_disk(self) -> set[str]:
-        """Without what other programs write of rows that they delete."""
-        return {name for name in self.on_disk() if not name.endswith("-deletes.parquet")}
-
     def specs(self) -> set[int]:
         return {file.group[0] for file in list_files(self.loaded).data}
 

@@ -120,6 +120,7 @@ IN_EVERY_RUN = [QUERIES[n] for n in (0, 7, 9, 12, 17, 18, 19, 20)]
 def test_pages_together_are_the_whole_result_while_the_tables_change(shop: Shop, query: dict[str, Any]) -> None:
     whole = shop.query(**query, limit=100_000)
     assert "next_cursor" not in whole
+    every = shop.query(**{**query, "offset": 0}, limit=100_000)["data"] if "offset" in query else whole["data"]
     found: list[dict[str, Any]] = []
     for i, page in enumerate(shop.pages(1 + len(whole["data"]) // 5, **query)):
         found += page
@@ -129,7 +130,8 @@ def test_pages_together_are_the_whole_result_while_the_tables_change(shop: Shop,
         elif i == 1:
             shop.ok("DELETE", filter={"s": "Rome", "n": 3})
             shop.ok("COMPACT", force=True)
-    assert bag(found) == bag(whole["data"])
+    # Which of the rows without an order an offset leaves out is open, but not that the others are there, each once.
+    assert (len(found), bag(found) - bag(every)) == (len(whole["data"]), Counter())
     keys = [item if isinstance(item, str) else item["field"] for item in query.get("sort", [])]
     names = [key for key in keys if all(key in row for row in found)]
     assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in whole["data"]]

@@ -52,7 +52,7 @@ def test_what_others_commit_meanwhile_is_in_the_result(
     assert answer["stats"]["records"] == len(expected)
     assert len(table.specs()) <= 1
     assert table.description["partition"] == answer["partition"]
-    assert table.data_files_on_disk() == table.in_snapshots()
+    assert table.on_disk() == table.in_snapshots()
 
 
 def test_the_table_is_what_it_was_until_it_is_what_it_shall_be(
