@@ -15,6 +15,10 @@ BUILT_ON = "a change in progress builds on it"
 AWAITED = "a change that made it, or was made on it, has not ended in the ledger, or has no response stored yet"
 
 
+# How long a merge waits for an edit that writes files again: longer than such edits take.
+_LONGEST_EDIT_S = 10.0
+
+
 @dataclass(frozen=True)
 class _Hold:
     snapshot_id: int
@@ -28,6 +32,8 @@ class SnapshotHolds:
         self._lock = threading.Lock()
         self._tables: dict[str, list[_Hold]] = {}
         self._merging = Counter[str]()
+        self._rewriting = Counter[str]()
+        self._ended = threading.Condition(self._lock)
 
     def reading(self, table_uuid: str, snapshot_id: int | None) -> AbstractContextManager[None]:
         """Keep a snapshot for the block; None, of a table without one, keeps nothing."""
@@ -46,12 +52,29 @@ class SnapshotHolds:
         the merge can carry over deleted rows, but not files that were written again."""
         with self._lock:
             self._merging[table_uuid] += 1
+            # Edits that began before may still write files again; they take a second.
+            self._ended.wait_for(lambda: not self._rewriting[table_uuid], _LONGEST_EDIT_S)
         try:
             yield
         finally:
             with self._lock:
                 self._merging[table_uuid] -= 1
                 self._merging = +self._merging
+
+    @contextmanager
+    def rewriting(self, table_uuid: str) -> Iterator[bool]:
+        """Whether files of a table may be written again in the block: a merge that begins meanwhile waits for its end,
+        and while they are merged they must stay."""
+        with self._lock:
+            may = not self._merging[table_uuid]
+            self._rewriting[table_uuid] += may
+        try:
+            yield may
+        finally:
+            with self._lock:
+                self._rewriting[table_uuid] -= may
+                self._rewriting = +self._rewriting
+                self._ended.notify_all()
 
     def is_merged(self, table_uuid: str) -> bool:
         """Whether files of a table are being merged."""

@@ -36,7 +36,7 @@ from service.model.keyed.records import RequestPart, RequestRows, rows_of, rows_
 from service.model.properties import edit_policy
 from service.model.row_marks import RowShares, share_rows
 from service.model.times import HOUR_MS, now_ms
-from service.settings import EditSettings, RowLevel
+from service.settings import EditSettings
 from service.writes.entry import PendingWrite, WriteOutcome, together
 from service.writes.keyed.edit import PendingEdit, SharedEditOutcome
 from service.writes.keyed.plan import KeyFiles, SharedPlan, plan_batch
@@ -182,10 +182,13 @@ class WriteBatches:
         of their own are added to the results."""
         table = entries[0].table
         assert table is not None
-        with self.commits.among_instances(table):
+        with self.commits.among_instances(table), self.holds.rewriting(table.uuid) as may_rewrite:
             results.table = current = self._current(entries)
+            row_level = edit_policy(current.properties, self.edits).row_level
+            if row_level == "auto" and not may_rewrite:
+                row_level = "merge_on_read"
             try:
-                plan = plan_batch(current, entries, self.keys, self._row_level(current))
+                plan = plan_batch(current, entries, self.keys, row_level)
             except (UnicodeDecodeError, pa.ArrowException) as e:  # such as text that other engines wrote
                 raise UnreadableFile(str(e)) from e
             if plan.changing:
@@ -197,11 +200,6 @@ class WriteBatches:
         for entry, refusal in plan.refused:
             refuse([entry], refusal)
         return done
-
-    def _row_level(self, table: Table) -> RowLevel:
-        """How rows of the table are deleted; during a merge, so that its files stay in place if they may."""
-        mode = edit_policy(table.properties, self.edits).row_level
-        return "merge_on_read" if mode == "auto" and self.holds.is_merged(table.uuid) else mode
 
     def _current(self, entries: Sequence[Pending]) -> Table:
         """The table as it is now; TableChanged if entries must be checked against it again."""

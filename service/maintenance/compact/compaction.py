@@ -173,8 +173,7 @@ class Compactions:
     def _compact(self, work: _Work, job: Job) -> None:
         with ExitStack() as stack:
             stack.enter_context(self.holds.merging(work.merged.table.uuid))
-            with self.commits.locked(work.merged.table, work.call):  # edits that know nothing of the merge have ended
-                table = self.catalog.load(work.merged.table.name)
+            table = self.catalog.load(work.merged.table.name)  # it may have waited for another compaction
             work.merged = MergeProgress.of(table)
             stack.enter_context(self.holds.building_on(table.uuid, table.current_snapshot_id))
             earlier = self.commits.earlier_result(table, work.call)
