@@ -1,4 +1,4 @@
-"""Merges and edits that write files again: a merge waits for those before it, and those after it leave files in place."""
+"""Merges beside edits that write files again: they wait for those before, and later ones leave files in place."""
 
 import threading
 
