@@ -7,20 +7,12 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.commits.backups import Backups
-from service.commits.commit import Commits
-from service.commits.small_files import SmallFileChecks
-from service.edits.edits import Edits
-from service.edits.keyed import keyed_change
 from service.model.call import Call
 from service.model.edits import ByFilter, Edit
-from service.model.keyed.changes import KeyedChange
-from service.operations.edit_requests import CompactionAdvice, EditPlan, EditResult, RowsRequest, advice, edited
+from service.operations.edit_requests import CompactionAdvice, EditPlan, EditResult, RowsRequest
 from service.operations.examples import create_table, edit_response, write
 from service.operations.operation import DryRunResult, Example, Result, operation
-from service.operations.shared_edits import edit_pool, share, shared_edit
-from service.writes.keyed.edit import SharedEditOutcome
-from service.writes.writes import Writes
+from service.operations.shared_edits import EditResponses, RowEdits, edit_pool
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "baskets"}
 GIVEN = (
@@ -70,35 +62,10 @@ class DeleteDryRun(DryRunResult):
 
 
 @operation(Delete, DeleteResult, pool=edit_pool, examples=EXAMPLES, also=(DeleteDryRun,))
-def delete(
-    request: Delete,
-    call: Call,
-    commits: Commits,
-    backups: Backups,
-    edits: Edits,
-    small_files: SmallFileChecks,
-    writes: Writes,
-) -> "Result | Future[bytes]":
+def delete(request: Delete, call: Call, row_edits: RowEdits) -> "Result | Future[bytes]":
     """Delete the rows that match a filter, or all rows with `all: true`."""
-    alone = partial(_alone, request, call, commits, backups, edits, small_files)
-    return share(request, call, writes, backups, partial(_change, request), _shared, alone)
-
-
-def _alone(
-    request: Delete, call: Call, commits: Commits, backups: Backups, edits: Edits, small_files: SmallFileChecks
-) -> DeleteResult | DeleteDryRun:
-    table = commits.table(request.table_name, call)
-    outcome = edits.run(table, "DELETE", partial(_edit, request), request.options(backups), call)
-    more = advice(outcome, small_files)
-    return edited(outcome, DeleteResult, DeleteDryRun, records_deleted=outcome.counts.deleted, **more)
-
-
-def _shared(outcome: SharedEditOutcome) -> DeleteResult:
-    return shared_edit(outcome, DeleteResult, records_deleted=outcome.part.counts.deleted)
-
-
-def _change(request: Delete, table: Table) -> KeyedChange | None:
-    return keyed_change(table, _edit(request, table))
+    responses = EditResponses(DeleteResult, DeleteDryRun, lambda counts: {"records_deleted": counts.deleted})
+    return row_edits.make(request, call, partial(_edit, request), responses)
 
 
 def _edit(request: Delete, table: Table) -> Edit:

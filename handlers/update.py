@@ -7,24 +7,16 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.commits.backups import Backups
-from service.commits.commit import Commits
-from service.commits.small_files import SmallFileChecks
-from service.edits.edits import Edits
-from service.edits.keyed import keyed_change
 from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.edits import Assignment, ByFilter, Edit
 from service.model.expressions.assigned import read_assignment
-from service.model.keyed.changes import KeyedChange
 from service.model.schema.columns import columns_of
 from service.model.schema.types import TableSchema
-from service.operations.edit_requests import CompactionAdvice, EditPlan, EditResult, RowsRequest, advice, edited
+from service.operations.edit_requests import CompactionAdvice, EditPlan, EditResult, RowsRequest
 from service.operations.examples import create_table, edit_response, write
 from service.operations.operation import DryRunResult, Example, Result, operation
-from service.operations.shared_edits import edit_pool, share, shared_edit
-from service.writes.keyed.edit import SharedEditOutcome
-from service.writes.writes import Writes
+from service.operations.shared_edits import EditResponses, RowEdits, edit_pool
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
 GIVEN = (
@@ -94,35 +86,10 @@ class UpdateDryRun(DryRunResult):
 
 
 @operation(Update, UpdateResult, pool=edit_pool, examples=EXAMPLES, also=(UpdateDryRun,))
-def update(
-    request: Update,
-    call: Call,
-    commits: Commits,
-    backups: Backups,
-    edits: Edits,
-    small_files: SmallFileChecks,
-    writes: Writes,
-) -> "Result | Future[bytes]":
+def update(request: Update, call: Call, row_edits: RowEdits) -> "Result | Future[bytes]":
     """Set columns to new values in the rows that match a filter."""
-    alone = partial(_alone, request, call, commits, backups, edits, small_files)
-    return share(request, call, writes, backups, partial(_change, request), _shared, alone)
-
-
-def _alone(
-    request: Update, call: Call, commits: Commits, backups: Backups, edits: Edits, small_files: SmallFileChecks
-) -> UpdateResult | UpdateDryRun:
-    table = commits.table(request.table_name, call)
-    outcome = edits.run(table, "UPDATE", partial(_edit, request), request.options(backups), call)
-    more = advice(outcome, small_files)
-    return edited(outcome, UpdateResult, UpdateDryRun, records_updated=outcome.counts.updated, **more)
-
-
-def _shared(outcome: SharedEditOutcome) -> UpdateResult:
-    return shared_edit(outcome, UpdateResult, records_updated=outcome.part.counts.updated)
-
-
-def _change(request: Update, table: Table) -> KeyedChange | None:
-    return keyed_change(table, _edit(request, table))
+    responses = EditResponses(UpdateResult, UpdateDryRun, lambda counts: {"records_updated": counts.updated})
+    return row_edits.make(request, call, partial(_edit, request), responses)
 
 
 def _edit(request: Update, table: Table) -> Edit:

@@ -4,29 +4,21 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Literal
 
-import pyarrow as pa
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.commits.backups import Backups
-from service.commits.commit import Commits
-from service.commits.small_files import SmallFileChecks
-from service.edits.edits import EditOutcome, Edits
-from service.edits.keyed import keyed_change
+from service.edits.edits import EditCounts
 from service.edits.upsert import prepare, refuse_incomplete, updatable
 from service.engine.jobs.edit import FoundRows
 from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.edits import ByKey, Edit
 from service.model.ingest.reserved import refuse_ingestion_table
-from service.model.keyed.changes import KeyedChange
 from service.model.schema.key_columns import key_columns
-from service.operations.edit_requests import CompactionAdvice, EditPlan, EditRequest, EditResult, advice, edited
+from service.operations.edit_requests import CompactionAdvice, EditPlan, EditRequest, EditResult
 from service.operations.examples import create_table, edit_response, write
 from service.operations.operation import DryRunResult, Example, Result, omit_when_null, operation
-from service.operations.shared_edits import edit_pool, share, shared_edit
-from service.writes.keyed.edit import SharedEditOutcome
-from service.writes.writes import Writes
+from service.operations.shared_edits import EditResponses, RowEdits, edit_pool
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 GIVEN = (
@@ -137,36 +129,15 @@ class UpsertDryRun(DryRunResult):
 
 
 @operation(Upsert, UpsertResult, pool=edit_pool, examples=EXAMPLES, also=(UpsertDryRun,))
-def upsert(
-    request: Upsert,
-    call: Call,
-    commits: Commits,
-    backups: Backups,
-    edits: Edits,
-    small_files: SmallFileChecks,
-    writes: Writes,
-) -> "Result | Future[bytes]":
+def upsert(request: Upsert, call: Call, row_edits: RowEdits) -> "Result | Future[bytes]":
     """Update the rows that have the records' keys, and insert the other records, in one commit."""
-    alone = partial(_alone, request, call, commits, backups, edits, small_files)
-    return share(request, call, writes, backups, partial(_change, request), _shared, alone)
+    fields = partial(upserted, replaces=request.on_multiple == "replace")
+    responses = EditResponses(UpsertResult, UpsertDryRun, fields)
+    return row_edits.make(request, call, partial(_edit, request), responses, partial(_refuse_incomplete, request))
 
 
-def _alone(
-    request: Upsert, call: Call, commits: Commits, backups: Backups, edits: Edits, small_files: SmallFileChecks
-) -> UpsertResult | UpsertDryRun:
-    table = commits.table(request.table_name, call)
-    refuse_ingestion_table(table.properties, table.name.table, "UPSERT")
-    check = partial(_refuse_incomplete, request)
-    outcome = edits.run(table, "UPSERT", partial(_edit, request), request.options(backups), call, check)
-    replaces = request.on_multiple == "replace"
-    return edited(
-        outcome, UpsertResult, UpsertDryRun, **upserted(outcome, replaces=replaces), **advice(outcome, small_files)
-    )
-
-
-def upserted(outcome: EditOutcome, *, replaces: bool) -> dict[str, Any]:
+def upserted(counts: EditCounts, *, replaces: bool) -> dict[str, Any]:
     """The fields of Upserted."""
-    counts = outcome.counts
     return {
         "records_inserted": counts.inserted,
         "records_updated": counts.updated,
@@ -175,28 +146,8 @@ def upserted(outcome: EditOutcome, *, replaces: bool) -> dict[str, Any]:
     }
 
 
-def _shared(outcome: SharedEditOutcome) -> UpsertResult:
-    counts = outcome.part.counts
-    return shared_edit(
-        outcome,
-        UpsertResult,
-        records_inserted=counts.inserted,
-        records_updated=counts.updated,
-        records_unchanged=counts.unchanged,
-    )
-
-
-def _change(request: Upsert, table: Table) -> KeyedChange | None:
-    refuse_ingestion_table(table.properties, table.name.table, "UPSERT")
-    edit = _edit(request, table)
-
-    def check_new(new: pa.Table) -> None:
-        _refuse_incomplete(request, edit, FoundRows({}, 0, new=new))
-
-    return keyed_change(table, edit, check_new)
-
-
 def _edit(request: Upsert, table: Table) -> Edit:
+    refuse_ingestion_table(table.properties, table.name.table, "UPSERT")
     schema = table.schema
     keys = key_columns(schema, request.key_cols)
     may_change = updatable(schema, request.update_cols, keys)

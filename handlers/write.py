@@ -17,7 +17,7 @@ from service.model.call import Call
 from service.model.edits import ByFilter, Edit
 from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.records import read_records
-from service.operations.edit_requests import EditPlan, EditRequest, edit_figures, sampled
+from service.operations.edit_requests import EditPlan, EditRequest, advice_of, edit_figures, sampled
 from service.operations.examples import create_table, edit_response, response
 from service.operations.operation import DryRunResult, Example, Metadata, Result, omit_when_null, operation
 from service.writes.entry import WriteOutcome
@@ -140,7 +140,7 @@ def _overwrite(
     table = commits.table(request.table_name, call)
     refuse_ingestion_table(table.properties, table.name.table, "WRITE")
     outcome = edits.run(table, "WRITE", partial(_edit, request), request.options(backups), call)
-    commit, figures = outcome.commit, edit_figures(outcome)
+    commit, figures = outcome.commit, edit_figures(outcome.counts)
     figures |= {"records_inserted": outcome.counts.inserted, "records_deleted": outcome.counts.deleted}
     if outcome.samples is not None:
         plan = OverwritePlan(**figures, sample=sampled(outcome.samples), plan_token=outcome.plan_token or "")
@@ -168,7 +168,6 @@ def _result(written: WriteOutcome) -> WriteResult:
     batch = Batch(requests=written.requests_in_batch, records=written.records_in_batch)
     return WriteResult(
         records_written=written.records,
-        compaction_recommended=written.check.compaction_recommended,
-        small_files_count=written.check.small_files_count,
+        **advice_of(written.check),
         metadata=WriteMetadata(snapshot_id=written.snapshot_id, batch=batch if batch.requests else None),
     )

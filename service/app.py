@@ -64,6 +64,7 @@ from service.model.times import now_ms
 from service.operations.bulk_upserts import BulkUpserts
 from service.operations.operation import Parts
 from service.operations.schedule_results import shown_run
+from service.operations.shared_edits import RowEdits
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.warm_up import warm_up
 from service.queries.diff import Differences
@@ -250,8 +251,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     keepers = (holds.keeps, partial(snapshots_awaiting_response, ledger), partial(built_on_by_other_instances, jobs))
     undos = Undos(iceberg.edits, engine, commits, UndoRecords(ledger), holds)
     expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, undos.keeps)
-    expiry = Expiry(expirer.by_policy)
-    schedules = _schedules(settings, catalog, ledger, jobs, metrics)
+    expiry, schedules = Expiry(expirer.by_policy), _schedules(settings, catalog, ledger, jobs, metrics)
     commits.when_committed(expiry.after_commit)
     adviser = Adviser(iceberg, catalog, jobs.records, query_log, metrics)
     compactions = Compactions(
@@ -265,8 +265,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
         *(jobs, Background(jobs, settings.limits.maintenance_threads), schedules),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
-        *(edits, BulkUpserts(engine, edits, jobs), backups, restores),
-        *(Rollbacks(restores, holds, replayed), replayed, undos),
+        *(edits, RowEdits(commits, backups, edits, small_files, writes), BulkUpserts(engine, edits, jobs)),
+        *(backups, restores, Rollbacks(restores, holds, replayed), replayed, undos),
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),

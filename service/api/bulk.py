@@ -24,6 +24,7 @@ from service.jobs.job import BULK, Job
 from service.jobs.jobs import Jobs, error_json
 from service.model.call import Call, IdempotencyKey
 from service.model.names import TableName, check_name
+from service.operations.edit_requests import advice_of
 from service.operations.operation import AcceptedResult, Result
 from service.pipeline.parse import Work
 from service.writes.bulk.body import ClientGone
@@ -279,7 +280,6 @@ def _written(loaded: LoadResult) -> WriteResult:
     batch = Batch(requests=1, records=loaded.records) if loaded.records else None
     return WriteResult(
         records_written=loaded.records,
-        compaction_recommended=loaded.check.compaction_recommended,
-        small_files_count=loaded.check.small_files_count,
+        **advice_of(loaded.check),
         metadata=WriteMetadata(snapshot_id=loaded.snapshot_id, batch=batch),
     )

@@ -66,9 +66,9 @@ def finish(api: ApiState, load: Load, parameters: BulkUpsertParameters, call: Ca
 
     def result(outcome: EditOutcome, **more: Any) -> UpsertResult:
         replaces = parameters.options.on_multiple == "replace"
-        fields = {**upserted(outcome, replaces=replaces), **edit_figures(outcome), "backup": outcome.backup, **more}
-        metadata = Metadata(snapshot_id=outcome.commit.snapshot_id)
-        return UpsertResult.model_validate({"compaction_recommended": False, **fields, "metadata": metadata})
+        fields = {**upserted(outcome.counts, replaces=replaces), **edit_figures(outcome.counts), **more}
+        fields |= {"backup": outcome.backup, "metadata": Metadata(snapshot_id=outcome.commit.snapshot_id)}
+        return UpsertResult.model_validate({"compaction_recommended": False, **fields})
 
     def promise(counts: EditCounts) -> bytes:
         return call.respond(result(EditOutcome(CommitResult(load.table, None), counts)))

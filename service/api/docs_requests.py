@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from service.operations.examples import exporting_to
 from service.operations.operation import Example, KeyedRequest, Operation
 
 URL = "http://localhost:8080"
@@ -155,12 +156,9 @@ class Walkthrough:
 
     def _body(self, request: Json) -> str:
         namespace = self._namespace(request.get("namespace", "default"))
-        changed = dict(request)
+        changed = exporting_to(request, namespace)
         if "namespace" in request:
             changed["namespace"] = namespace
-            if isinstance(config := request.get("config"), dict) and (storage := config.get("storage")):
-                folder = f"{storage['base_path']}/{namespace}"  # no two tables may export to one
-                changed["config"] = {**config, "storage": {**storage, "base_path": folder}}
         for key in ADDRESSES:
             if isinstance(request.get(key), str):
                 changed[key] = self._names[(namespace, request[key])]

@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Table
 from service.commits import tokens
 from service.commits.backups import Backups
-from service.commits.small_files import NOT_CHECKED, SmallFileChecks
-from service.edits.edits import EditOptions, EditOutcome
+from service.commits.small_files import NOT_CHECKED, SmallFileCheck, SmallFileChecks
+from service.edits.edits import EditCounts, EditOptions, EditOutcome
 from service.edits.restore import RestoreOutcome
 from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edits.preview import RowSample
@@ -209,23 +209,26 @@ def advice(outcome: EditOutcome, small_files: SmallFileChecks) -> dict[str, Any]
     if outcome.samples is not None:
         return {}
     commit = outcome.commit
-    check = small_files.check_after_write(commit.after) if commit.snapshot else NOT_CHECKED
+    return advice_of(small_files.check_after_write(commit.after) if commit.snapshot else NOT_CHECKED)
+
+
+def advice_of(check: SmallFileCheck) -> dict[str, Any]:
+    """The fields of CompactionAdvice."""
     return {"compaction_recommended": check.compaction_recommended, "small_files_count": check.small_files_count}
 
 
 def edited(outcome: EditOutcome, result: type[E], preview: type[P], **counts: Any) -> E | P:
     """The response to an edit or, if it has samples, to its dry run."""
     metadata = Metadata(snapshot_id=outcome.commit.snapshot_id)
-    figures = {**counts, **edit_figures(outcome)}
+    figures = {**counts, **edit_figures(outcome.counts)}
     if outcome.samples is None:
         return result.model_validate({**figures, "backup": outcome.backup, "metadata": metadata})
     plan = {**figures, "sample": sampled(outcome.samples), "plan_token": outcome.plan_token}
     return preview.model_validate({"plan": plan, "metadata": metadata})
 
 
-def edit_figures(outcome: EditOutcome) -> dict[str, int]:
+def edit_figures(counts: EditCounts) -> dict[str, int]:
     """The fields of EditFigures."""
-    counts = outcome.counts
     return {
         "files_affected": counts.files,
         "partitions_affected": counts.partitions,

@@ -66,8 +66,13 @@ def write(address: dict[str, str], *records: dict[str, Any]) -> dict[str, Any]:
 
 def of_tenant(request: Mapping[str, Any], tenant: str) -> dict[str, Any]:
     """An example's request for another tenant, whose tables export files to a folder of their own."""
+    return {**exporting_to(request, tenant), "tenant_id": tenant}
+
+
+def exporting_to(request: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """An example's request whose table, if it exports files, does so to a folder of its own: no two may share one."""
     config = request.get("config")
     if not isinstance(config, dict) or "storage" not in config:
-        return {**request, "tenant_id": tenant}
-    storage = {**config["storage"], "base_path": f"{config['storage']['base_path']}/{tenant}"}
-    return {**request, "tenant_id": tenant, "config": {**config, "storage": storage}}
+        return dict(request)
+    storage = {**config["storage"], "base_path": f"{config['storage']['base_path']}/{folder}"}
+    return {**request, "config": {**config, "storage": storage}}

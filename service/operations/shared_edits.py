@@ -1,19 +1,23 @@
-"""Edits that share a commit with others, if they name their rows by key; the others get a commit of their own."""
+"""UPDATE, DELETE and UPSERT: they share a commit with others if they name their rows by key; else each has its own."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from service.catalog.tables import Table
 from service.commits.backups import Backups
+from service.commits.commit import Commits
+from service.commits.small_files import SmallFileChecks
+from service.edits.edits import CheckEdit, EditCounts, Edits, PlanEdit
+from service.edits.keyed import keyed_change
+from service.engine.jobs.edit import FoundRows
 from service.model.call import Call
 from service.model.keyed.changes import KeyedChange
-from service.operations.edit_requests import EditRequest, EditResult
-from service.operations.operation import Metadata, Pool, Result
+from service.operations.edit_requests import EditRequest, EditResult, advice, advice_of, edit_figures, edited
+from service.operations.operation import DryRunResult, Metadata, Pool, Result
 from service.writes.keyed.edit import PendingEdit, SharedEditOutcome
 from service.writes.writes import Writes
-
-E = TypeVar("E", bound=EditResult)
 
 
 def edit_pool(request: EditRequest) -> Pool:
@@ -28,46 +32,67 @@ def may_share(request: EditRequest) -> bool:
     return not any(asks) and request.backup_retention_hours is None and request.partition_filter is None
 
 
-def share(
-    request: EditRequest,
-    call: Call,
-    writes: Writes,
-    backups: Backups,
-    plan: Callable[[Table], KeyedChange | None],
-    respond: Callable[[SharedEditOutcome], Result],
-    alone: Callable[[], Result],
-) -> "Result | Future[bytes]":
-    """Make an edit: with others if `plan` says how, else by `alone`."""
-    if not may_share(request):
-        return alone()
+@dataclass(frozen=True)
+class EditResponses:
+    """The models of an operation's responses, and its own fields in them."""
 
-    def plan_here(table: Table) -> KeyedChange | None:
-        change = plan(table)
-        return None if request.backup(backups, table) else change
-
-    entry = PendingEdit(
-        request.operation,
-        request.table_name,
-        call,
-        call.size,
-        plan_here,
-        lambda outcome: call.respond(respond(outcome)),
-        lambda: call.respond(alone()),
-    )
-    return writes.edit(entry)
+    result: type[EditResult]
+    dry_run: type[DryRunResult]
+    fields: Callable[[EditCounts], dict[str, Any]]
 
 
-def shared_edit(outcome: SharedEditOutcome, result: type[E], **counts: Any) -> E:
+@dataclass(frozen=True)
+class RowEdits:
+    """Makes edits of rows."""
+
+    commits: Commits
+    backups: Backups
+    edits: Edits
+    small_files: SmallFileChecks
+    writes: Writes
+
+    def make(
+        self,
+        request: EditRequest,
+        call: Call,
+        plan: PlanEdit,
+        responses: EditResponses,
+        check: CheckEdit = lambda edit, found: None,
+    ) -> "Result | Future[bytes]":
+        """Make an edit: `plan` says what it means for a table."""
+
+        def alone() -> Result:
+            table = self.commits.table(request.table_name, call)
+            outcome = self.edits.run(table, request.operation, plan, request.options(self.backups), call, check)
+            fields = responses.fields(outcome.counts)
+            return edited(outcome, responses.result, responses.dry_run, **fields, **advice(outcome, self.small_files))
+
+        def change(table: Table) -> KeyedChange | None:
+            edit = plan(table)
+            shared = keyed_change(table, edit, lambda new: check(edit, FoundRows({}, 0, new=new)))
+            return None if request.backup(self.backups, table) else shared
+
+        if not may_share(request):
+            return alone()
+        return self.writes.edit(
+            PendingEdit(
+                request.operation,
+                request.table_name,
+                call,
+                call.size,
+                change,
+                lambda outcome: call.respond(_shared(outcome, responses)),
+                lambda: call.respond(alone()),
+            )
+        )
+
+
+def _shared(outcome: SharedEditOutcome, responses: EditResponses) -> EditResult:
     """The response to an edit that shared a commit."""
-    part, check = outcome.part, outcome.check
-    return result.model_validate(
-        {
-            **counts,
-            "files_affected": part.files,
-            "partitions_affected": part.partitions,
-            "scanned_files": part.scanned_files,
-            "compaction_recommended": check.compaction_recommended,
-            "small_files_count": check.small_files_count,
-            "metadata": Metadata(snapshot_id=outcome.snapshot_id),
-        }
+    part = outcome.part
+    counts = EditCounts(
+        **asdict(part.counts), files=part.files, partitions=part.partitions, scanned_files=part.scanned_files
     )
+    metadata = Metadata(snapshot_id=outcome.snapshot_id)
+    fields = {**responses.fields(counts), **edit_figures(counts), **advice_of(outcome.check)}
+    return responses.result.model_validate({**fields, "metadata": metadata})

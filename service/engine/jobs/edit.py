@@ -197,7 +197,7 @@ def _found(
     if isinstance(which, Duplicates):
         outputs = sql.places_outputs(schema, want.digest)
         stack.enter_context(sql.viewed({sql.AGES: _ages(session, base)}))
-        places = _places(sql.repeats(which, schema, source, outputs).on(session), stack)
+        places = _places(sql.repeats(which, source, outputs).on(session), stack)
         return _by_file(base, sql.places_by_file(want).on(session), places, None)
     if which.predicate == EVERY_ROW and not want.digest and which.assignments is None and not base.keeps_files:
         live = {path: base.live(path) for path in base.rows}

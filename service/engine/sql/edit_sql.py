@@ -96,7 +96,7 @@ def hits_by_file(edit: Edit, which: ByFilter, source: str, want: FindOptions) ->
     )
 
 
-def repeats(which: Duplicates, schema: TableSchema, source: str, outputs: str) -> SqlStatement:
+def repeats(which: Duplicates, source: str, outputs: str) -> SqlStatement:
     """Every row that is not the first of its key."""
     parameters = Parameters()
     keys = ", ".join(f"{T}.{identifier(key)}" for key in which.keys)
@@ -183,10 +183,10 @@ def first_outside(within: Predicate) -> SqlStatement:
 def shown(edit: Edit, source: str, limit: int, *, replaced: bool = False) -> SqlStatement:
     """Some of the rows, before the edit (`b0`, `b1`, …) and, unless they are deleted, after it (`a0`, …); without those
     that an UPSERT removes."""
-    which, schema = edit.which, edit.schema
+    which = edit.which
     before = ", ".join(f"{value} AS b{i}" for i, value in enumerate(_old_values(edit).values()))
     if isinstance(which, Duplicates):
-        found = repeats(which, schema, source, before)
+        found = repeats(which, source, before)
         return SqlStatement(f"{found.text} LIMIT {limit}", found.parameters)
     parameters = Parameters()
     after = [f"{v} AS a{i}" for i, v in enumerate(_after(edit, which, parameters))]

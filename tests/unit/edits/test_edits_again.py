@@ -14,13 +14,16 @@ from handlers.upsert import upsert
 from handlers.write import write
 from service.app import App
 from service.catalog.tables import Catalog, Table
+from service.commits.backups import Backups
 from service.commits.commit import Commits
+from service.commits.small_files import SmallFileChecks
 from service.edits.edits import EditCounts, Edits
 from service.engine.session.engine import Engine
 from service.errors import FirnError
 from service.model.call import Call, IdempotencyKey
 from service.model.names import EDIT_PROPERTY
 from service.operations.operation import Operation
+from service.operations.shared_edits import RowEdits
 from service.writes.writes import Writes
 from tests.unit.commit_setup import ORDERS, CommitSetup
 
@@ -45,8 +48,15 @@ def setup(tmp_path: Path) -> CommitSetup:
 
 def run(edit: Operation, request: Any, app: App, setup: CommitSetup, call: Call) -> Any:
     """The result, whether the request waited for a commit that it may have shared or not."""
-    edits = Edits(app.parts[Engine], setup.commits)
-    ours = {Catalog: setup.catalog.as_catalog, Commits: setup.commits, Edits: edits, Writes: setup.parts[Writes]}
+    edits, writes = Edits(app.parts[Engine], setup.commits), setup.parts[Writes]
+    row_edits = RowEdits(setup.commits, app.parts[Backups], edits, app.parts[SmallFileChecks], writes)
+    ours = {
+        Catalog: setup.catalog.as_catalog,
+        Commits: setup.commits,
+        Edits: edits,
+        Writes: writes,
+        RowEdits: row_edits,
+    }
     answers: list[Any] = []
     call.respond = lambda result: bytes(answers.append(result) or b"")
     answer = edit.bind(app.parts.replaced(ours))(request, call)
