@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from service.ledger.dynamic_tables import DynamicTable, RefreshRecord
 
@@ -28,7 +29,7 @@ def greatest_ages(refreshes: Sequence[RefreshRecord]) -> list[int]:
     done = sorted(
         (one for one in refreshes if one.state == "done" and one.ended_ms is not None), key=lambda one: one.pinned_ms
     )
-    pairs = zip(done, done[1:], strict=False)
+    pairs = pairwise(done)
     return [max(0, (after.ended_ms or 0) - before.pinned_ms) for before, after in pairs]
 
 
