@@ -24,6 +24,7 @@ from service.commits.backups import Backups
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds, snapshots_awaiting_response
 from service.commits.small_files import SmallFileChecks, WriteCounts
+from service.dynamic.compose import dynamic_parts
 from service.edits.edits import Edits
 from service.edits.replayed import ReplayedRows
 from service.edits.restore import Restores
@@ -266,11 +267,18 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         *(jobs, Background(jobs, settings.limits.maintenance_threads), schedules),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
         *(edits, RowEdits(commits, backups, edits, small_files, writes), BulkUpserts(engine, edits, jobs)),
-        *(backups, restores, Rollbacks(restores, holds, replayed), replayed, undos),
+        *(
+            backups,
+            restores,
+            Rollbacks(restores, holds, replayed),
+            replayed,
+            undos,
+            Reinitialisations(engine, commits, holds),
+        ),
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
-        Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
         *ingest_parts(settings, engine, catalog, ledger, commits, jobs, holds, schedules),
+        *dynamic_parts(settings, engine, catalog, ledger, commits),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),
