@@ -267,15 +267,9 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         *(jobs, Background(jobs, settings.limits.maintenance_threads), schedules),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
         *(edits, RowEdits(commits, backups, edits, small_files, writes), BulkUpserts(engine, edits, jobs)),
-        *(
-            backups,
-            restores,
-            Rollbacks(restores, holds, replayed),
-            replayed,
-            undos,
-            Reinitialisations(engine, commits, holds),
-        ),
+        *(backups, restores, Rollbacks(restores, holds, replayed), replayed, undos),
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
+        Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
         *ingest_parts(settings, engine, catalog, ledger, commits, jobs, holds, schedules),
         *dynamic_parts(settings, engine, catalog, ledger, commits),
@@ -327,9 +321,8 @@ def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
 
 def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
     """An App with the settings of the environment and checked jars."""
-    settings = settings or load(os.environ)
     found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
-    return App(settings, found)
+    return App(settings or load(os.environ), found)
 
 
 def configure_logging(settings: Settings) -> None:
