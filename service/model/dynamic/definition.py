@@ -39,6 +39,8 @@ class DynamicSource:
     uuid: str
     text: str
     """The name in the query."""
+    columns: tuple[str, ...] = ()
+    """Its columns when the query was declared: `*` does not mean those that were added later."""
 
 
 @dataclass(frozen=True)
@@ -53,25 +55,29 @@ class Definition:
     query: str
     options: DynamicOptions
     sources: tuple[DynamicSource, ...]
+    classes: tuple[str, ...] = ()
+    """The operators of the query."""
+    full_code: str | None = None
+    full_reason: str | None = None
+    """Why it is computed in full at each refresh, if it is not incremental."""
 
     @property
     def text(self) -> str:
         """As JSON, without what the table itself says: its name and its UUID."""
-        stored = {"version": self.version, "query": self.query, "options": asdict(self.options)}
-        sources = [{**asdict(one.name), "uuid": one.uuid, "text": one.text} for one in self.sources]
-        return json.dumps({**stored, "sources": sources})
+        stored = asdict(self)
+        del stored["name"], stored["uuid"]
+        return json.dumps(stored)
 
 
 def read_definition(name: TableName, uuid: str, text: str) -> Definition:
     """The definition of a table, of its JSON."""
     stored = json.loads(text)
     sources = (
-        DynamicSource(TableName(one["tenant"], one["namespace"], one["table"]), one["uuid"], one["text"])
-        for one in stored["sources"]
+        DynamicSource(TableName(**one["name"]), one["uuid"], one["text"], tuple(one["columns"]))
+        for one in stored.pop("sources")
     )
-    return Definition(
-        name, uuid, stored["version"], stored["query"], DynamicOptions(**stored["options"]), tuple(sources)
-    )
+    options, classes = DynamicOptions(**stored.pop("options")), tuple(stored.pop("classes"))
+    return Definition(name, uuid, options=options, sources=tuple(sources), classes=classes, **stored)
 
 
 def is_dynamic_table(properties: Mapping[str, str]) -> bool:
