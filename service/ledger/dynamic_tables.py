@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, sel
 
 from service.ledger.database import follows, insert_new, parts
 from service.ledger.ledger import Ledger, Transaction
-from service.ledger.schema import dynamic_refreshes, dynamic_sources, dynamic_tables, places
+from service.ledger.schema import dynamic_cursors, dynamic_refreshes, dynamic_sources, dynamic_tables, places
 from service.model.dynamic.definition import Definition, TableState, read_definition
 from service.model.dynamic.plan import RefreshMode
 from service.model.dynamic.state import SourceState
@@ -185,11 +185,17 @@ class DynamicTableRecords:
             not_suspended = dynamic_tables.c.state != "suspended"
             connection.execute(update(dynamic_tables).where(this, not_suspended).values(state="active", reason=None))
 
-    def failed(self, table_uuid: str, reason: str, retry_ms: int | None, *, state: TableState = "active") -> None:
-        """Record a failed refresh of a table that is not suspended; `state="failed"` stops further attempts."""
+    def failed(
+        self, table_uuid: str, reason: str, retry_ms: int | None, *, counts: bool = True, state: TableState = "active"
+    ) -> None:
+        """Record a failed refresh of a table that is not suspended; `state="failed"` stops further attempts.
+
+        A failure that will pass by itself does not count.
+        """
         this = dynamic_tables.c.table_uuid == table_uuid
         with self._ledger._writing() as connection:
-            more = {"failures": dynamic_tables.c.failures + 1, "reason": reason, "retry_ms": retry_ms, "state": state}
+            failures = dynamic_tables.c.failures + int(counts)
+            more = {"failures": failures, "reason": reason, "retry_ms": retry_ms, "state": state}
             connection.execute(update(dynamic_tables).where(this, dynamic_tables.c.state != "suspended").values(**more))
 
     def put_refresh(self, done: RefreshRecord) -> None:
@@ -283,11 +289,16 @@ def follow_renamed(connection: Connection, table_uuid: str, to: str) -> None:
 
 def forget_dynamic_table(connection: Connection, table_uuid: str) -> None:
     """Delete what is recorded of a dynamic table whose files are removed."""
-    for kept in (dynamic_tables, dynamic_sources, dynamic_refreshes):
+    for kept in (dynamic_tables, dynamic_sources, dynamic_cursors, dynamic_refreshes):
         connection.execute(delete(kept).where(kept.c.table_uuid == table_uuid))
 
 
 _IS_HERE = dynamic_tables.c.table_uuid.not_in(select(places.c.table_uuid).where(places.c.state == "dropped"))
+
+
+def is_here() -> ColumnElement[bool]:
+    """The condition that a dynamic table is not dropped."""
+    return _IS_HERE
 
 
 def _place(name: TableName) -> dict[str, str]:

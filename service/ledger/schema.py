@@ -244,6 +244,19 @@ dynamic_sources = Table(
     Column("table_name", String(63), nullable=False),
 )
 
+# The snapshots that the rows of dynamic tables stand for. The tables say it themselves; here it can be found by source,
+# and is newer if a refresh wrote nothing because no row had changed.
+dynamic_cursors = Table(
+    "dynamic_cursors",
+    metadata,
+    Column("table_uuid", String(36), primary_key=True),  # the dynamic table
+    Column("source_uuid", String(36), primary_key=True, index=True),
+    Column("pass_id", String(40), nullable=False),  # of the table's own state; it counts only as long as that has it
+    Column("snapshot_id", BigInteger),  # null if the source had none
+    Column("is_read", Boolean, nullable=False),  # by the query itself, and not only by one of its sources
+    Column("reading_id", BigInteger),  # the snapshot that a refresh in progress reads
+)
+
 # The refreshes of dynamic tables: the latest of each.
 dynamic_refreshes = Table(
     "dynamic_refreshes",
