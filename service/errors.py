@@ -20,6 +20,7 @@ FirnError                      code                    status  retryable
 │   └── SnapshotNotFound       SNAPSHOT_NOT_FOUND      404
 ├── MethodNotAllowed           METHOD_NOT_ALLOWED      405
 ├── TableExists                TABLE_EXISTS            409
+├── TableInUse                 TABLE_IN_USE            409
 ├── NamespaceExists            NAMESPACE_EXISTS        409
 ├── NamespaceNotEmpty          NAMESPACE_NOT_EMPTY     409
 ├── ScheduleExists             SCHEDULE_EXISTS         409
@@ -154,6 +155,9 @@ class MethodNotAllowed(FirnError, status=405): ...
 
 
 class TableExists(FirnError, status=409): ...
+
+
+class TableInUse(FirnError, status=409): ...
 
 
 class NamespaceExists(FirnError, status=409): ...

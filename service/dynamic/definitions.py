@@ -4,10 +4,12 @@ from dataclasses import replace
 
 from service.catalog.tables import Catalog, Table
 from service.dynamic.graph import Graph
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, TableInUse
 from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords
-from service.model.dynamic.definition import DEFINITION_PROPERTY, Definition, read_definition
+from service.model.dynamic.definition import DEFINITION_PROPERTY, Definition, DynamicOptions, read_definition
 from service.model.names import TableName
+
+_LISTED = 10
 
 
 class Definitions:
@@ -45,6 +47,33 @@ class Definitions:
             known = self.records.find(table.uuid)
             assert known is not None
         return known
+
+    def set_options(self, table: Table, options: DynamicOptions) -> Table:
+        """Change the options of a dynamic table; the query stays."""
+        declared = self.of(table).definition
+        if options == declared.options:
+            return table
+        declared = replace(declared, options=options)
+        changed = self._catalog.set_properties(table, {DEFINITION_PROPERTY: declared.text})
+        self.records.put(declared)
+        return changed
+
+    def check_not_read(self, table: Table, way_out: str) -> None:
+        """Refuse to drop a table that dynamic tables read; `way_out` says how it can be dropped all the same."""
+        readers = self.records.readers([table.uuid])
+        if readers:
+            shown = ", ".join(shown_name(one.name, table.name) for one in readers[:_LISTED])
+            more = f" and {len(readers) - _LISTED} more" if len(readers) > _LISTED else ""
+            raise TableInUse(
+                f"table {table.name.table!r} is read by the dynamic tables {shown}{more}; {way_out}",
+                field="table",
+                details={"dynamic_tables": [shown_name(one.name, table.name) for one in readers[:_LISTED]]},
+            )
+
+
+def shown_name(name: TableName, beside: TableName) -> str:
+    """The name of a table in a message about another one: with its namespace if that is another."""
+    return name.table if name.namespace == beside.namespace else f"{name.namespace}.{name.table}"
 
 
 def _is_same(known: Definition, declared: Definition) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, cast
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
 
 from service.ledger.database import follows, insert_new, parts
 from service.ledger.ledger import Ledger, Transaction
@@ -141,12 +141,16 @@ class DynamicTableRecords:
         self,
         tenant: str,
         namespace: str | None = None,
+        *,
+        state: TableState | None = None,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[DynamicTable]:
         """A tenant's dynamic tables, or those of a namespace, by namespace and name: those after one of them."""
         columns = dynamic_tables.c
         where = [columns.tenant == tenant, _IS_HERE]
+        if state is not None:
+            where.append(columns.state == state)
         if namespace is not None:
             where.append(columns.namespace == namespace)
         if after is not None:
@@ -217,6 +221,17 @@ class DynamicTableRecords:
         if state is not None:
             where.append(dynamic_refreshes.c.state == state)
         return self._refreshes(where, limit)
+
+    def last_modes(self, table_uuids: Sequence[str]) -> dict[str, str]:
+        """The modes of the last refreshes of tables that did not fail, by UUID."""
+        columns, found = dynamic_refreshes.c, dict[str, str]()
+        newest_first = func.row_number().over(partition_by=columns.table_uuid, order_by=columns.started_ms.desc())
+        for some in parts(table_uuids):
+            done = (columns.table_uuid.in_(some), columns.state == "done")
+            ranked = select(columns.table_uuid, columns.mode, newest_first.label("rank")).where(*done).subquery()
+            rows = self._ledger.rows(select(ranked).where(ranked.c.rank == 1))
+            found |= {row.table_uuid: row.mode for row in rows if row.mode is not None}
+        return found
 
     def refreshes(
         self, tenant: str, which: RefreshFilter, after: tuple[int, str] | None = None, limit: int | None = None
