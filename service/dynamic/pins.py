@@ -1,7 +1,7 @@
 """The snapshots that a refresh reads: one of each base table, also behind the dynamic tables among its sources."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from service.catalog.lineage import ancestors, lineage, row_changes_between
 from service.catalog.tables import Table
@@ -9,8 +9,8 @@ from service.errors import CommitConflict
 from service.ledger.dynamic_cursors import Cursors
 from service.model.dynamic.state import RefreshState, SourceState, state_of
 
-Snapshots = Mapping[str, int | None]
-"""Snapshots by the UUIDs of their tables; None for a table without one."""
+Bases = Mapping[str, SourceState]
+"""Base tables at the snapshots that are read, by their UUIDs."""
 
 
 class SourcesDisagree(CommitConflict):
@@ -26,8 +26,8 @@ class PinnedSource:
 
     table: Table
     snapshot_id: int | None
-    bases: Snapshots | None = None
-    """For a dynamic table, the snapshots of the base tables that its rows stand for; None for a base table."""
+    bases: "Bases | None" = None
+    """For a dynamic table, the base tables at the snapshots that its rows stand for; None for a base table."""
 
     @property
     def is_base(self) -> bool:
@@ -47,14 +47,14 @@ class KnownResult:
 
     state: RefreshState | None
     """None if it was not built yet, or if others have changed its rows."""
-    snapshots: Snapshots = field(default_factory=dict)
-    """Of all sources and base tables: those of the state, or later ones for which the rows are right, too."""
+    snapshots: Mapping[str, int | None] = field(default_factory=dict)
+    """By UUID, of all sources and base tables: those of the state, or later ones for which the rows are right, too."""
 
     @property
-    def bases(self) -> Snapshots:
-        """The snapshots of base tables alone."""
+    def bases(self) -> Bases:
+        """The base tables alone."""
         assert self.state is not None
-        return {one.uuid: self.snapshots[one.uuid] for one in self.state.all if one.is_base}
+        return {one.uuid: replace(one, snapshot_id=self.snapshots[one.uuid]) for one in self.state.all if one.is_base}
 
 
 def known_result(table: Table, cursors: Cursors | None) -> KnownResult:
@@ -91,42 +91,42 @@ def is_later(table: Table, one: int | None, other: int | None) -> bool:
     return (other is None or other in ancestors(table, one)) and not same_rows(table, one, other)
 
 
-def agreed_bases(sources: Sequence[PinnedSource], pinned: Mapping[str, Table]) -> dict[str, int | None]:
-    """The snapshot of each base table behind the sources; `pinned` are the base tables as the pass has pinned them.
+def agreed_bases(sources: Sequence[PinnedSource], pinned: Mapping[str, Table]) -> dict[str, SourceState]:
+    """The base tables behind some sources, each at one snapshot; `pinned` are those that the pass has pinned.
 
     A base table that a dynamic source stands for is read at the same snapshot, so that they agree. Raises
     SourcesDisagree if two dynamic sources stand for different rows of a base table, or if its snapshot has expired.
     """
-    found: dict[str, int | None] = {}
+    found: dict[str, SourceState] = {}
     whose: dict[str, PinnedSource] = {}
     for source in sources:
-        for uuid, snapshot_id in (source.bases or {}).items():
+        for uuid, base in (source.bases or {}).items():
             table = pinned.get(uuid)
             if uuid not in found:
-                found[uuid], whose[uuid] = _newest(table, snapshot_id), source
-            elif table is None or not same_rows(table, found[uuid], snapshot_id):
+                found[uuid], whose[uuid] = _newest(table, base), source
+            elif not _agree(table, found[uuid].snapshot_id, base.snapshot_id):
                 one, other = whose[uuid].table.name.table, source.table.name.table
-                base = uuid if table is None else table.name.table
                 raise SourcesDisagree(
-                    f"{one} and {other} stand for different states of {base}, so they cannot be read together; "
+                    f"{one} and {other} stand for different states of {base.table}, so they cannot be read together; "
                     "refresh both of them, or resume the one that is suspended"
                 )
     for source in sources:
-        uuid = source.table.uuid
-        if not source.is_base:
-            continue
-        if uuid not in found:
-            found[uuid] = source.snapshot_id
-        elif found[uuid] is not None and source.table.iceberg.snapshot_by_id(found[uuid] or 0) is None:
-            raise SourcesDisagree(
-                f"{whose[uuid].table.name.table} stands for a state of {source.table.name.table} that has expired, so "
-                "they cannot be read together; resume or refresh it"
-            )
+        if source.is_base:
+            known = found.setdefault(source.table.uuid, source.state).snapshot_id
+            if known is not None and source.table.iceberg.snapshot_by_id(known) is None:
+                raise SourcesDisagree(
+                    f"{whose[source.table.uuid].table.name.table} stands for a state of {source.table.name.table} that "
+                    "has expired, so they cannot be read together; resume or refresh it"
+                )
     return found
 
 
-def _newest(table: Table | None, snapshot_id: int | None) -> int | None:
+def _agree(table: Table | None, one: int | None, other: int | None) -> bool:
+    return one == other or (table is not None and same_rows(table, one, other))
+
+
+def _newest(table: Table | None, base: SourceState) -> SourceState:
     """The snapshot that the pass has pinned, if it has the same rows."""
-    if table is not None and same_rows(table, snapshot_id, table.current_snapshot_id):
-        return table.current_snapshot_id
-    return snapshot_id
+    if table is not None and same_rows(table, base.snapshot_id, table.current_snapshot_id):
+        return replace(base, snapshot_id=table.current_snapshot_id, schema_id=table.schema_id)
+    return base
