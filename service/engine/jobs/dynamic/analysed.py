@@ -1,9 +1,15 @@
 """The columns of a query over the sources of a dynamic table, without running it."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
+from service.engine.jobs.dynamic import statements
+from service.engine.jobs.dynamic.views import RefreshViews
 from service.engine.session.spark_types import SparkSession
-from service.model.schema.types import Field
+from service.engine.sql.derived import column_type
+from service.errors import InvalidQuery
+from service.model.dynamic.plan import new
+from service.model.schema.types import Field, fold_case
 
 
 def analyse(session: SparkSession, sources: Mapping[int, Sequence[Field]], sql: str) -> tuple[Field, ...]:
@@ -12,4 +18,18 @@ def analyse(session: SparkSession, sources: Mapping[int, Sequence[Field]], sql: 
     Raises InvalidQuery if Spark refuses it, if two columns have the same name, or if a column has a type that a table
     cannot store.
     """
-    raise NotImplementedError
+    with ExitStack() as stack:
+        views = RefreshViews(session, stack)
+        for number, fields in sources.items():
+            views.make(new(number), statements.no_rows(fields))
+        found = session.sql(sql).schema.fields
+    columns: dict[str, Field] = {}
+    for field in found:
+        if fold_case(field.name) in columns:
+            raise InvalidQuery(f"two columns of the query are named {field.name!r}; give one of them an alias")
+        kind = column_type(field.dataType)
+        if kind is None:
+            shown = field.dataType.simpleString()
+            raise InvalidQuery(f"column {field.name!r} is {shown}, which no table can store; convert it with CAST")
+        columns[fold_case(field.name)] = Field(field.name, kind)
+    return tuple(columns.values())

@@ -3,21 +3,80 @@
 The first two need no lock of the result's table; the last one does.
 """
 
-from service.engine.iceberg.swap import Gate, Tag
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+from service.engine.iceberg.staging import StagedFiles, stage_rows
+from service.engine.iceberg.swap import CommitTarget, Gate, Tag
+from service.engine.jobs.dynamic import statements
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, StagedRefresh
-from service.engine.jobs.edits.publish import commit_staged
+from service.engine.jobs.dynamic.result import live_rows, net_change, open_result, stage_net
+from service.engine.jobs.dynamic.settings import for_refresh
+from service.engine.jobs.dynamic.sources import open_changes, open_rows, pinned_sources
+from service.engine.jobs.dynamic.views import RefreshViews
+from service.engine.jobs.edits.publish import StagedEdit, commit_staged
 from service.engine.session.spark_types import SparkSession
 from service.model.dynamic.plan import IncrementalPlan
+
+PlanOf = Callable[[Mapping[int, int]], IncrementalPlan]
+"""The plan for a refresh, by the sources that have changed and how many of their rows did. What it raises ends the
+refresh."""
+# Grouping rows by partition before they are written makes many files few. Sorting uses the disk instead of the heap.
+_OPTIONS = {"distribution-mode": "hash", "fanout-enabled": "false"}
 
 
 def stage_all(session: SparkSession, job: RefreshJob, full_sql: str) -> StagedRefresh:
     """Compute the whole result, a SELECT over the views `s{i}_new`, in place of the table's rows."""
-    raise NotImplementedError
+    base = job.base
+    target = CommitTarget(session, base.name, base.uuid, base.schema_id)
+    iceberg = target.load()
+    with ExitStack() as stack:
+        views = RefreshViews(session, stack)
+        stack.enter_context(for_refresh(session, job))
+        pinned = stack.enter_context(pinned_sources(session, job.sources, before=False))
+        open_rows(views, job.sources, pinned, before=False)
+        rows = session.sql(statements.typed(f"({full_sql})", job.schema))
+        staged = stage_rows(iceberg, rows, _OPTIONS)
+    edit = StagedEdit(target, base.snapshot_id, staged, staged.records, {}, dict(base.rows), job.summary)
+    files = len(staged.files), len(base.rows)
+    return StagedRefresh(
+        edit, RefreshCounts(staged.records, live_rows(job), files_written=files[0], files_removed=files[1])
+    )
 
 
-def stage_change(session: SparkSession, job: RefreshJob, plan: IncrementalPlan) -> StagedRefresh:
-    """Compute how the result changes. Rows that come out equal stay where they are."""
-    raise NotImplementedError
+def stage_change(session: SparkSession, job: RefreshJob, plan_of: PlanOf) -> StagedRefresh:
+    """Compute how the result changes. Rows that come out equal stay where they are.
+
+    A source of which no row has changed in the columns that the query reads counts as unchanged. If that is every
+    source, there is no plan.
+    """
+    with ExitStack() as stack:
+        views = RefreshViews(session, stack)
+        stack.enter_context(for_refresh(session, job))
+        changed = open_changes(views, job.sources)
+        if not changed:
+            return _nothing(session, job)
+        plan = plan_of(changed)
+        pinned = stack.enter_context(pinned_sources(session, job.sources, before=True))
+        open_rows(views, job.sources, pinned, before=True)
+        open_result(views, job)
+        for step in plan.steps:
+            if step.kept:
+                views.keep(step.view, step.sql)
+                views.count(step.view)
+            else:
+                views.make(step.view, step.sql)
+        return stage_net(views, job, net_change(views, job, plan.change), changed)
+
+
+def _nothing(session: SparkSession, job: RefreshJob) -> StagedRefresh:
+    """A refresh that only changes the state."""
+    base = job.base
+    target = CommitTarget(session, base.name, base.uuid, base.schema_id)
+    none = StagedFiles(target.load().io(), ())
+    return StagedRefresh(
+        StagedEdit(target, base.snapshot_id, none, 0, {}, {}, job.summary), RefreshCounts(unchanged=live_rows(job))
+    )
 
 
 def commit_refresh(staged: StagedRefresh, batch: str, gate: Gate, tag: Tag | None = None) -> int:
@@ -39,8 +98,8 @@ def replace_all(
 
 
 def apply_change(
-    session: SparkSession, job: RefreshJob, plan: IncrementalPlan, batch: str, gate: Gate
+    session: SparkSession, job: RefreshJob, plan_of: PlanOf, batch: str, gate: Gate
 ) -> tuple[int, RefreshCounts]:
     """Both steps of an incremental refresh. Returns the snapshot's id."""
-    staged = stage_change(session, job, plan)
+    staged = stage_change(session, job, plan_of)
     return commit_refresh(staged, batch, gate), staged.counts
