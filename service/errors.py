@@ -28,6 +28,7 @@ FirnError                      code                    status  retryable
 ├── PlanStale                  PLAN_STALE              409
 ├── UndoConflict               UNDO_CONFLICT           409
 ├── UndoTooLate                UNDO_TOO_LATE           409
+├── RefreshHeldBack            REFRESH_HELD_BACK       409
 ├── RowCountMismatch           ROW_COUNT_MISMATCH      500
 ├── ChecksumMismatch           CHECKSUM_MISMATCH       500
 ├── Cancelled                  CANCELLED               409
@@ -182,6 +183,9 @@ class UndoConflict(FirnError, status=409):
 
 class UndoTooLate(FirnError, status=409):
     """The data that is needed to undo the change has expired; nothing was changed."""
+
+
+class RefreshHeldBack(FirnError, status=409): ...
 
 
 class RowCountMismatch(FirnError, status=500):

@@ -19,6 +19,7 @@ from service.dynamic.graph import Graph
 from service.dynamic.pins import PinnedSource, SourcesDisagree, agreed_bases
 from service.dynamic.refresh import Pass, Refreshed, Refresher
 from service.errors import Cancelled, FirnError
+from service.jobs.jobs import ClaimTaken
 from service.ledger.dynamic_tables import DynamicTable, RefreshRecord
 from service.model.call import Call
 from service.model.failures import internal_error
@@ -29,6 +30,7 @@ log = logging.getLogger("firn.dynamic")
 PassState = Literal["done", "failed", "held_back", "as_it_is"]
 SUSPENDED, OVERTAKEN, NOT_SCHEDULED = "SUSPENDED", "OVERTAKEN", "NOT_SCHEDULED"
 SOURCE_FAILED, SOURCE_NOT_BUILT, SOURCES_DISAGREE = "SOURCE_FAILED", "SOURCE_NOT_BUILT", "SOURCES_DISAGREE"
+IN_PROGRESS = "IN_PROGRESS"
 _TRIES = 3
 
 
@@ -68,6 +70,8 @@ class PassOptions:
     """Also those that depend on the targets."""
     only_scheduled: bool = False
     """Leave tables with SCHEDULER = DISABLED as they are, unless they are targets."""
+    waits: bool = True
+    """Wait for tables that are being refreshed by others; else they, and what depends on them, are held back."""
 
 
 @dataclass(eq=False)
@@ -105,7 +109,7 @@ class Passes:
         graph = self.definitions.graph()
         wanted = [one.uuid for one in graph.downstream(targets)] if options.cascade else list(targets)
         tables = graph.upstream(wanted)
-        of = Pass(uuid.uuid4().hex, now_ms(), call.requested_by or f"request {call.id}")
+        of = Pass(uuid.uuid4().hex, now_ms(), call.requested_by or f"request {call.id}", options.waits)
         with ExitStack() as held:
             run = _PassRun(self, graph, frozenset(wanted), of, call, options)
             for source in graph.base_tables(wanted):
@@ -157,6 +161,8 @@ class _PassRun:
             return self._refreshed(table)
         except SourcesDisagree as e:
             return TableInPass(table, "held_back", SOURCES_DISAGREE, e.message, error=e)
+        except ClaimTaken as e:
+            return TableInPass(table, "held_back", IN_PROGRESS, e.message, error=e)
         except BaseException as e:
             what = f"the refresh of {table.name}"
             error = e if isinstance(e, FirnError) else internal_error(log, what, e)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from service.catalog.lineage import ancestors, lineage, row_changes_between
 from service.catalog.tables import Table
-from service.errors import CommitConflict
+from service.errors import RefreshHeldBack
 from service.ledger.dynamic_cursors import Cursors
 from service.model.dynamic.state import RefreshState, SourceState, state_of
 
@@ -13,7 +13,7 @@ Bases = Mapping[str, SourceState]
 """Base tables at the snapshots that are read, by their UUIDs."""
 
 
-class SourcesDisagree(CommitConflict):
+class SourcesDisagree(RefreshHeldBack):
     """The sources of a dynamic table stand for different states of a base table, so that they cannot be read together.
 
     It lasts as long as one of them is not refreshed with the others.

@@ -1,5 +1,6 @@
 """The refresh of one dynamic table: nothing if no row has changed, else by the change, or in full."""
 
+import itertools
 import logging
 import threading
 import time
@@ -45,6 +46,8 @@ class Pass:
     id: str
     pinned_ms: int
     requested_by: str = ""
+    waits: bool = True
+    """Whether to wait for a table that another instance refreshes."""
 
 
 @dataclass
@@ -97,7 +100,7 @@ class Refresher:
         if (done := work.at_once(result)) is not None:
             return done
         own = call.without_key(RefreshProgress())
-        with call.cancelling(own.cancel), self.claimed(result, own) as job:
+        with call.cancelling(own.cancel), self.claimed(result, own, waits=of.waits) as job:
             return work.under_claim(job)
 
     def known(self, result: Table) -> KnownResult:
@@ -125,23 +128,26 @@ class Refresher:
         return replace(found, sources=tables)
 
     @contextmanager
-    def claimed(self, result: Table, call: Call) -> Iterator[Job]:
-        """A job that is the only one of all instances that refreshes a table."""
+    def claimed(self, result: Table, call: Call, *, waits: bool = True) -> Iterator[Job]:
+        """A job that is the only one of all instances that refreshes a table.
+
+        ClaimTaken if another instance does, at once or after a long wait. The claim of one that is gone passes on.
+        """
         jobs, began = self.parts.jobs, time.monotonic()
         progress = call.progress(RefreshProgress)
         with self._locks.hold(result.uuid, call.check), ExitStack() as held:
-            while True:
+            for tries in itertools.count():
                 call.start_gate()
                 try:
-                    job = held.enter_context(
-                        jobs.begin(REFRESH, result, progress, call, claim=f"{REFRESH} {result.uuid}")
-                    )
+                    claim = f"{REFRESH} {result.uuid}"
+                    job = held.enter_context(jobs.begin(REFRESH, result, progress, call, claim=claim))
                     break
                 except ClaimTaken:
-                    if time.monotonic() - began > _LONGEST_WAIT_S:
+                    if tries and (not waits or time.monotonic() - began > _LONGEST_WAIT_S):
                         raise
-                    jobs.settle()  # the claim of an instance that is gone passes on
-                    time.sleep(_WAIT_S)
+                    jobs.settle()
+                    if tries:
+                        time.sleep(_WAIT_S)
                     call.check()
             yield job
 

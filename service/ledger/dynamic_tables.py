@@ -185,6 +185,13 @@ class DynamicTableRecords:
             not_suspended = dynamic_tables.c.state != "suspended"
             connection.execute(update(dynamic_tables).where(this, not_suspended).values(state="active", reason=None))
 
+    def still_right(self, table_uuids: Sequence[str], at_ms: int) -> None:
+        """Record that the rows of tables are those for a later time, too, because no row of their sources changed."""
+        with self._ledger._writing() as connection:
+            for some in parts(table_uuids):
+                these = (dynamic_tables.c.table_uuid.in_(some), dynamic_tables.c.refreshed_ms < at_ms)
+                connection.execute(update(dynamic_tables).where(*these).values(refreshed_ms=at_ms))
+
     def failed(
         self, table_uuid: str, reason: str, retry_ms: int | None, *, counts: bool = True, state: TableState = "active"
     ) -> None:

@@ -152,8 +152,8 @@ RECORDED = (
     MetricSpec(
         "firn_dynamic_refreshes_total",
         "counter",
-        "Refreshes of dynamic tables that ended, by mode (NO_DATA, INCREMENTAL, FULL; NONE if it failed before its mode "
-        "was known) and by state: done, failed.",
+        "Refreshes of dynamic tables that ended, by mode (NO_DATA, INCREMENTAL, FULL; NONE before it is known) and by "
+        "state: done, failed.",
         ("mode", "state"),
     ),
     MetricSpec(
