@@ -50,9 +50,9 @@ class RefreshedTable(BaseModel):
     mode: RefreshMode | None = omit_when_null("`NO_DATA` if no row of its sources has changed, `INCREMENTAL` or `FULL`")
     reason: str | None = omit_when_null("why, as a stable code")
     message: str | None = omit_when_null("why it was not refreshed, in words")
-    rows_added: int | None = omit_when_null("rows that came; a changed row went and came")
-    rows_removed: int | None = omit_when_null("rows that went")
-    changed_rows: int | None = omit_when_null("rows of its sources that came or went since the last refresh")
+    records_inserted: int | None = omit_when_null("rows that it did not have; a changed row was deleted and inserted")
+    records_deleted: int | None = omit_when_null("rows that it no longer has")
+    records_changed_in_sources: int | None = omit_when_null("rows of its sources that were inserted or deleted")
     started_at: datetime | None = omit_when_null("when its refresh started")
     ended_at: datetime | None = omit_when_null("when its refresh ended")
     duration_ms: int | None = omit_when_null("how long it took")
@@ -64,8 +64,8 @@ class RefreshDynamicTableResult(Result):
         description="`NO_DATA` if no row of its sources has changed: nothing was written; `INCREMENTAL` or `FULL`"
     )
     reason: str = Field(description="why this mode, as a stable code")
-    rows_added: int = Field(description="rows that came; a changed row went and came")
-    rows_removed: int = Field(description="rows that went")
+    records_inserted: int = Field(description="rows that it did not have; a changed row was deleted and inserted")
+    records_deleted: int = Field(description="rows that it no longer has")
     pass_id: str = Field(description='the id of the pass: QUERY with `as_of: {"pass": …}` reads its state')
     pinned_at: datetime = Field(description="the rows are those for the sources as of this time")
     tables: list[RefreshedTable] = Field(description="all tables of the pass, each after its sources")
@@ -111,8 +111,8 @@ def _result(found: DynamicTable, outcome: PassOutcome) -> RefreshDynamicTableRes
     return RefreshDynamicTableResult(
         mode=record.mode if record and record.mode else "NO_DATA",
         reason=done.reason or "",
-        rows_added=record.rows_added if record else 0,
-        rows_removed=record.rows_removed if record else 0,
+        records_inserted=record.rows_added if record else 0,
+        records_deleted=record.rows_removed if record else 0,
         pass_id=outcome.id,
         pinned_at=utc(outcome.pinned_ms),
         tables=[_shown(one) for one in outcome.tables],
@@ -134,9 +134,9 @@ def _shown(one: TableInPass) -> RefreshedTable:
         record = one.record
         more = {
             "mode": record.mode,
-            "rows_added": record.rows_added,
-            "rows_removed": record.rows_removed,
-            "changed_rows": record.changed_rows,
+            "records_inserted": record.rows_added,
+            "records_deleted": record.rows_removed,
+            "records_changed_in_sources": record.changed_rows,
             "started_at": utc(record.started_ms),
             "ended_at": utc_or_none(record.ended_ms),
             "duration_ms": max(0, (record.ended_ms or record.started_ms) - record.started_ms),

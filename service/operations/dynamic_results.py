@@ -52,10 +52,10 @@ class RefreshEntry(BaseModel):
     state: RefreshOutcome = Field(description="running, done or failed")
     mode: RefreshMode | None = omit_when_null("absent as long as it is not decided")
     reason: str | None = omit_when_null("why this mode, as a stable code")
-    rows_added: int = Field(description="rows that came; a changed row went and came")
-    rows_removed: int = Field(description="rows that went")
-    rows_unchanged: int | None = omit_when_null("rows of the result that stayed where they were, if it is known")
-    changed_rows: int = Field(description="rows of its sources that came or went since the last refresh")
+    records_inserted: int = Field(description="rows that it did not have; a changed row was deleted and inserted")
+    records_deleted: int = Field(description="rows that it no longer has")
+    records_unchanged: int | None = omit_when_null("rows that stayed where they were, if their number is known")
+    records_changed_in_sources: int = Field(description="rows of its sources that were inserted or deleted")
     snapshot_id: ReturnedId | None = omit_when_null("the snapshot that it wrote; absent if nothing was written")
     sources: list[SourceSnapshot] = Field(description="the snapshots that it read")
     error: RefreshError | None = omit_when_null("how it failed")
@@ -76,10 +76,10 @@ def refresh_entry(record: RefreshRecord) -> RefreshEntry:
         state=record.state,
         mode=record.mode,
         reason=record.reason,
-        rows_added=record.rows_added,
-        rows_removed=record.rows_removed,
-        rows_unchanged=record.rows_unchanged,
-        changed_rows=record.changed_rows,
+        records_inserted=record.rows_added,
+        records_deleted=record.rows_removed,
+        records_unchanged=record.rows_unchanged,
+        records_changed_in_sources=record.changed_rows,
         snapshot_id=record.snapshot_id,
         sources=source_snapshots(record.sources),
         error=RefreshError(code=record.error_code or "", message=record.error or "") if failed else None,
@@ -102,7 +102,7 @@ class DeclaredOptions(BaseModel):
 
     target_lag: str = Field(description="how old its rows may become, such as `5 minutes`; or `downstream`")
     refresh_mode: Mode = Field(description="the mode that was declared")
-    initialize: Literal["ON_CREATE", "ON_SCHEDULE"] = Field(description="when its first refresh was to be")
+    initialize: Literal["ON_CREATE", "ON_SCHEDULE"] = Field(description="whether it was refreshed when it was created")
     deduplication: bool = Field(description="whether equal rows of the result are kept only once")
     cardinality_threshold: float = Field(
         description="the part of the result that may change before AUTO refreshes in full, as long as it has not "

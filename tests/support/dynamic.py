@@ -66,7 +66,7 @@ class Declared:
             DynamicSource(self.load(one).name, self.load(one).uuid, one, tuple(self.load(one).schema.names))
             for one in sources
         ]
-        made = defined(name, tenant=self.tenant, **parts, sources=tuple(read))
+        made = replace(defined(name, *sources, tenant=self.tenant, **parts), sources=tuple(read))
         properties: Mapping[str, str] = {DEFINITION_PROPERTY: made.text}
         table = self.catalog.create(named(name, self.tenant), COLUMNS, (), dict(properties))
         if register:
