@@ -11,6 +11,8 @@ ComputedMode = Literal["INCREMENTAL", "FULL"]
 
 # A mode that was not used for so many refreshes or so long is tried again, unless it seemed several times slower.
 _TRIED_AFTER_REFRESHES, _TRIED_AFTER_MS, _HOPELESS = 20, 24 * HOUR_MS, 3.0
+# After so many refreshes in full by the threshold alone, the change is computed once.
+_UNTESTED = 4
 # So many of the latest refreshes of a mode count.
 _LATEST = 5
 # A refresh of another size says less the more its size differs: beyond this factor, nothing.
@@ -61,6 +63,8 @@ def choose(work: Workload, measured: Sequence[MeasuredRefresh], threshold: float
     change_s, whole_s = change_seconds(work, measured), full_seconds(work, measured)
     by_share: ComputedMode = "INCREMENTAL" if work.share <= threshold else "FULL"
     if change_s is None or whole_s is None:
+        if by_share == "FULL" and _is_only_full(measured):
+            return Choice("INCREMENTAL", "TRIAL", None, whole_s)
         known = change_s if by_share == "INCREMENTAL" else whole_s
         return Choice(by_share, "THRESHOLD", known, whole_s if by_share == "INCREMENTAL" else change_s)
     mode: ComputedMode = "INCREMENTAL" if change_s <= whole_s else "FULL"
@@ -95,6 +99,12 @@ def _is_old(mode: ComputedMode, measured: Sequence[MeasuredRefresh], now_ms: int
     if last is None:
         return True
     return last >= _TRIED_AFTER_REFRESHES or now_ms - measured[last].ended_ms >= _TRIED_AFTER_MS
+
+
+def _is_only_full(measured: Sequence[MeasuredRefresh]) -> bool:
+    """Whether the latest refreshes were all in full, so that the threshold was never put to the test."""
+    latest = measured[:_UNTESTED]
+    return len(latest) == _UNTESTED and all(one.mode == "FULL" for one in latest)
 
 
 def _distance(one: int, other: int) -> float:

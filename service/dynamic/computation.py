@@ -1,6 +1,6 @@
 """The computation and the commit of one refresh: result and state in one commit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
@@ -12,10 +12,11 @@ from service.dynamic.compiling import Compiled
 from service.dynamic.decision import Decision
 from service.dynamic.pins import PinnedSource, known_result
 from service.engine.iceberg.reinitialise import ReinitialisedTable
+from service.engine.iceberg.swap import Gate
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource, StagedRefresh
-from service.engine.jobs.dynamic.refresh import commit_refresh, stage_all, stage_change
+from service.engine.jobs.dynamic.refresh import PlanOf, commit_refresh, stage_all, stage_change
 from service.engine.jobs.edit import EditBase
-from service.engine.session.engine import Engine
+from service.engine.session.engine import Engine, Session
 from service.errors import CommitConflict
 from service.jobs.job import Job
 from service.jobs.jobs import Jobs
@@ -41,9 +42,14 @@ class Committer:
     settings: EditSettings
 
 
+def commit(session: Session, staged: StagedRefresh, batch: str, gate: Gate) -> int:
+    """The job that commits a refresh, on a lent session."""
+    return commit_refresh(staged, batch, gate)
+
+
 @dataclass
 class Computation:
-    """A refresh to compute and commit: of a plan, or in full without one."""
+    """A refresh to compute and commit: by a plan, or in full without one."""
 
     parts: Committer
     job: Job
@@ -51,7 +57,7 @@ class Computation:
     compiled: Compiled
     sources: Sequence[RefreshSource]
     state: RefreshState
-    plan: IncrementalPlan | None
+    plan_of: PlanOf | None
     becomes: Becomes | None = None
     counts: RefreshCounts = field(default_factory=RefreshCounts)
 
@@ -74,8 +80,7 @@ class Computation:
                 ours()
                 self.job.call.seal()
 
-            with self.parts.engine.lend(self.job.call):
-                commit_refresh(one, batch, gate)
+            self.parts.engine.run_for(self.job.call, commit, one, batch, gate)
             self.counts = one.counts
 
         try:
@@ -91,9 +96,9 @@ class Computation:
         work = RefreshJob(self._base(result), self.compiled.schema, tuple(self.sources), summary, becomes)
         engine, call = self.parts.engine, self.job.call
         with self.parts.holds.building_on(result.uuid, result.current_snapshot_id):
-            if self.plan is None:
+            if self.plan_of is None:
                 return engine.run_for(call, stage_all, work, self.compiled.query.full)
-            return engine.run_for(call, stage_change, work, self.plan)
+            return engine.run_for(call, stage_change, work, self.plan_of)
 
     def _base(self, result: Table) -> EditBase:
         row_level = edit_policy(result.properties, self.parts.settings).row_level
@@ -115,8 +120,12 @@ def computed(
 ) -> tuple[CommitResult, RefreshCounts]:
     """Compute a refresh and commit it, while its snapshots are kept; if the query is another one, with its columns."""
     read = refresh_sources(compiled, sources, decision)
-    plan = compiled.query.plan(decision.changed) if decision.mode == "INCREMENTAL" else None
-    work = Computation(parts, job, result, compiled, read, state, plan, becomes)
+
+    def plan_of(changed: Mapping[int, int]) -> IncrementalPlan:
+        return compiled.query.plan(changed.keys())
+
+    by_change = plan_of if decision.mode == "INCREMENTAL" else None
+    work = Computation(parts, job, result, compiled, read, state, by_change, becomes)
     with ExitStack() as held:
         for source, one in zip(sources, read, strict=True):
             held.enter_context(parts.holds.reading(source.table.uuid, one.new_id))

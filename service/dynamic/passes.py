@@ -206,7 +206,9 @@ class _PassRun:
         new = self._new(table)
         with self.passes._slots:
             self.call.check()
-            done: Refreshed = self.passes.refresher.run(table, pinned, bases, self.of, self.call, new.becomes if new else None)
+            done: Refreshed = self.passes.refresher.run(
+                *(table, pinned, bases, self.of, self.call), becomes=new.becomes if new else None
+            )
         if done.record is None:
             return TableInPass(table, "as_it_is", OVERTAKEN, "a later refresh came first", source=done.source)
         self.passes.failures.succeeded(table)

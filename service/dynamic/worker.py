@@ -4,9 +4,9 @@ import logging
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 from service.dynamic.due import DueTable, in_groups, matches, reached, target_lag_s, urgency
 from service.dynamic.failures import pause_s
@@ -18,7 +18,7 @@ from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords
 from service.metrics.metrics import Metrics
 from service.model.call import Call
-from service.model.names import TableName
+from service.model.dynamic.definition import TableState
 from service.model.times import now_ms
 
 log = logging.getLogger("firn.dynamic")
@@ -65,9 +65,8 @@ class DynamicWorker:
         self._took_s: dict[str, float] = {}
         self._paused: dict[str, tuple[int, float]] = {}
         self._thread: threading.Thread | None = None
-        self._states: Counter[str] = Counter()
+        self._states: dict[str, int] = {}
         self._late = 0
-        self._metered: set[TableName] = set()
         self.metrics.read("firn_dynamic_tables", lambda: {(state,): n for state, n in self._states.items()})
         self.metrics.read("firn_dynamic_tables_late", lambda: self._late)
 
@@ -98,7 +97,7 @@ class DynamicWorker:
         graph = Graph(tables)
         ours = [one for one in tables if matches(one.name, self.options.tables)]
         if not ours:
-            self._states, self._late = Counter(), 0
+            self._states, self._late = {}, 0
             return 0
         view = self.freshness.look(graph, self.cursors.all(), ours)
         due = self._due(graph, view, ours, began_ms)
@@ -121,7 +120,7 @@ class DynamicWorker:
 
     def _due(self, graph: Graph, view: Look, ours: Sequence[DynamicTable], at_ms: int) -> list[DueTable]:
         due, right, late = [], [], 0
-        self._states = Counter({"active": 0, "suspended": 0, "failed": 0}) + Counter(one.state for one in ours)
+        self._states = {state: sum(one.state == state for one in ours) for state in get_args(TableState)}
         for table in ours:
             lag_s = target_lag_s(graph, table)
             missing = view.missing(table, _is_left)

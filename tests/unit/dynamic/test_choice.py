@@ -73,3 +73,12 @@ def test_the_slower_mode_is_tried_again_when_its_time_is_old() -> None:
 def test_a_mode_that_was_far_slower_is_not_tried_again() -> None:
     measured = (took("INCREMENTAL", 1), took("FULL", 5, hours=1000))
     assert chosen(Workload(1000, 100_000), *measured).reason == "COST"
+
+
+def test_the_threshold_is_put_to_the_test_after_a_few_full_refreshes() -> None:
+    full = took("FULL", 5)
+    assert chosen(Workload(90_000, 100_000), *[full] * 3).reason == "THRESHOLD"
+    found = chosen(Workload(90_000, 100_000), *[full] * 4)
+    assert (found.mode, found.reason) == ("INCREMENTAL", "TRIAL")
+    slow = took("INCREMENTAL", 7, changed=90_000)
+    assert chosen(Workload(90_000, 100_000), slow, *[full] * 4).mode == "FULL"
