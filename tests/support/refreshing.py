@@ -86,7 +86,8 @@ class RefreshEngine:
         self.before("commit", job.base.name)
         gate()
         with self._lock:
-            add_rows(self.load(job.base.name), 1, **{BATCH_PROPERTY: batch, **job.summary})
+            rows = 100 if staged.mode == "FULL" else 1
+            add_rows(self.load(job.base.name), rows, **{BATCH_PROPERTY: batch, **job.summary})
             self.done.append(Computed(job.base.name, staged.mode, tuple(one.new_id for one in job.sources)))
         self.before("committed", job.base.name)
 

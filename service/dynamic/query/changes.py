@@ -128,9 +128,7 @@ class Changes(Rows):
         """The rows of all keys that occur in changes, as they are now, less as they were."""
         limits: tuple[Limit, ...] = ()
         if isinstance(one, SetOperation):
-            parts = [
-                self.part(one, i, self.change(each)) for i, each in enumerate(one.inputs) if self.changes(each)
-            ]
+            parts = [self.part(one, i, self.change(each)) for i, each in enumerate(one.inputs) if self.changes(each)]
             view = self.view("k", " UNION ".join(parts))
             limits = (Limit(view, tuple(Pair(column(name), name) for name in one.names)),)
         elif one.keys:
@@ -147,5 +145,3 @@ class Changes(Rows):
         by = ", ".join(map(quoted, one.columns))
         total = f"SUM({WEIGHT})"
         return f"SELECT {by}, {total} AS {WEIGHT} FROM ({sql}) AS a GROUP BY {by} HAVING {total} <> 0"
-
-

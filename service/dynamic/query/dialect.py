@@ -26,8 +26,6 @@ class FirnSpark(Spark):
         }
 
 
-
-
 def parse(text: str) -> exp.Expression:
     """The one statement of a text; raises InvalidQuery with the place of what cannot be read."""
     try:

@@ -51,7 +51,9 @@ class Duck:
     def compile(self, query: str, **options: Any) -> "DuckTable":
         return DuckTable(self, query, **options)
 
-    def change(self, table: str, added: Iterable[tuple[Any, ...]] = (), removed: Iterable[tuple[Any, ...]] = ()) -> None:
+    def change(
+        self, table: str, added: Iterable[tuple[Any, ...]] = (), removed: Iterable[tuple[Any, ...]] = ()
+    ) -> None:
         rows = self.rows[table]
         rows.update(added)
         for row in removed:
@@ -110,7 +112,11 @@ class DuckTable:
             keys = {plain(row) for row in self.db.execute(f"SELECT {names} FROM {plan.change.keys}").fetchall()}
             places = [columns.index(name) for name in plan.change.columns]
             kept = Counter(
-                {row: n for row, n in before.items() if not keys or (places and tuple(row[i] for i in places) not in keys)}
+                {
+                    row: n
+                    for row, n in before.items()
+                    if not keys or (places and tuple(row[i] for i in places) not in keys)
+                }
             )
             after = kept + (bag(rows) if keys else Counter())
         self.db.execute(f"DELETE FROM {RESULT}")

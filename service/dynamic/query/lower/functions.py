@@ -78,7 +78,17 @@ EXPRESSIONS: tuple[type[exp.Expression], ...] = (
     *(exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot),
     *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ),
     *(exp.And, exp.Or, exp.Not, exp.Is, exp.Between, exp.In, exp.Like, exp.ILike, exp.Escape, exp.RegexpLike),
-    *(exp.Case, exp.If, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.Interval, exp.Var, exp.IntervalSpan),
+    *(
+        exp.Case,
+        exp.If,
+        exp.Cast,
+        exp.TryCast,
+        exp.DataType,
+        exp.DataTypeParam,
+        exp.Interval,
+        exp.Var,
+        exp.IntervalSpan,
+    ),
     *(exp.Bracket, exp.Dot, exp.Identifier, exp.Anonymous, exp.Extract, exp.Trim, exp.Substring, exp.StrPosition),
     *(exp.Alias, exp.Overlay),
 )

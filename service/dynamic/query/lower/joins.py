@@ -67,9 +67,7 @@ def _join(ctx: Context, join: exp.Join, block: Block, outer: Scope | None) -> No
         block.scope.visible = _merged(ctx, side, block, shared, left_scope, right_scope)
 
 
-def _combined(
-    ctx: Context, side: str, left: Operator, right: Operator, conditions: list[exp.Expression]
-) -> Operator:
+def _combined(ctx: Context, side: str, left: Operator, right: Operator, conditions: list[exp.Expression]) -> Operator:
     if side == "LEFT":
         return Matched("LEFT", left, right, conditions)
     if side == "RIGHT":
@@ -95,9 +93,7 @@ def typed_nulls(ctx: Context, one: Operator) -> dict[str, exp.Expression]:
     return found
 
 
-def _shared(
-    ctx: Context, join: exp.Join, left: Scope, right: Scope, *, natural: bool
-) -> list[tuple[str, str, str]]:
+def _shared(ctx: Context, join: exp.Join, left: Scope, right: Scope, *, natural: bool) -> list[tuple[str, str, str]]:
     """The columns of USING or NATURAL: name, and the left and the right column."""
     names = [each.name for each in join.args.get("using") or []]
     if natural:
@@ -129,9 +125,7 @@ def _merged(
     return merged + [(name, new) for name, new in (*left.visible, *right.visible) if new not in hidden]
 
 
-def _item(
-    ctx: Context, node: exp.Expression, ctes: dict[str, Cte], outer: Scope | None
-) -> tuple[Operator, Scope]:
+def _item(ctx: Context, node: exp.Expression, ctes: dict[str, Cte], outer: Scope | None) -> tuple[Operator, Scope]:
     if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
         ctx.check_args(node, "this")
         ctx.check_args(node.this, "this", "db", "catalog", "alias", "joins")
@@ -153,9 +147,7 @@ def _item(
     ctx.unsupported(node, f"{node.sql('spark')[:60]} in FROM")
 
 
-def _table(
-    ctx: Context, node: exp.Table, ctes: dict[str, Cte], outer: Scope | None
-) -> tuple[Operator, Scope]:
+def _table(ctx: Context, node: exp.Table, ctes: dict[str, Cte], outer: Scope | None) -> tuple[Operator, Scope]:
     if node.args.get("version") or node.args.get("when"):
         ctx.refuse("TIME_TRAVEL", "a table at a fixed snapshot does not change with its table", node)
     if node.args.get("sample"):

@@ -222,9 +222,7 @@ def _correlated_keys(ctx: Context, block: Block) -> list[str]:
     if pairs is None:
         ctx.refuse("CORRELATED", "the subquery depends on the query around it by other conditions than =", None)
     names = as_columns(ctx, block, [inner for inner, _ in pairs])
-    block.outer = [
-        exp.EQ(this=column(name), expression=outer) for name, (_, outer) in zip(names, pairs, strict=True)
-    ]
+    block.outer = [exp.EQ(this=column(name), expression=outer) for name, (_, outer) in zip(names, pairs, strict=True)]
     return names
 
 
@@ -242,7 +240,9 @@ def _check_having(ctx: Context, having: exp.Expression, block: Block) -> None:
 def _set_operation(ctx: Context, node: exp.SetOperation, ctes: dict[str, Cte]) -> Lowered:
     ctx.check_args(node, "this", "expression", "distinct", "with_", "order")
     sides = [query(ctx, each, ctes, None) for each in (node.this, node.expression)]
-    if any(isinstance(each, exp.SetOperation) and type(each) is not type(node) for each in (node.this, node.expression)):
+    if any(
+        isinstance(each, exp.SetOperation) and type(each) is not type(node) for each in (node.this, node.expression)
+    ):
         ctx.unsupported(node, "UNION, INTERSECT and EXCEPT together without parentheses")
     left, right = sides
     if len(left.outputs) != len(right.outputs):
