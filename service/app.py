@@ -272,7 +272,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
         *ingest_parts(settings, engine, catalog, ledger, commits, jobs, holds, schedules),
-        *dynamic_parts(settings, engine, catalog, ledger, commits),
+        *dynamic_parts(settings, engine, catalog, ledger, commits, jobs, holds, metrics),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),

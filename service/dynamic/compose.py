@@ -31,6 +31,7 @@ def dynamic_parts(
     records = DynamicTableRecords(ledger)
     definitions = Definitions(catalog, records)
     committer = Committer(engine, commits, jobs, holds, settings.iceberg.edits)
-    refresher = Refresher(committer, definitions, CursorRecords(ledger), Compiler(), metrics)
+    compiler = Compiler(engine, catalog)
+    refresher = Refresher(committer, definitions, CursorRecords(ledger), compiler, metrics)
     passes = Passes(definitions, commits, holds, refresher, Failures(records))
-    return definitions, refresher, passes
+    return definitions, compiler, refresher, passes

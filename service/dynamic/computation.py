@@ -1,6 +1,6 @@
 """The computation and the commit of one refresh: result and state in one commit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +11,7 @@ from service.commits.holds import SnapshotHolds
 from service.dynamic.compiling import Compiled
 from service.dynamic.decision import Decision
 from service.dynamic.pins import PinnedSource, known_result
+from service.engine.iceberg.reinitialise import ReinitialisedTable
 from service.engine.iceberg.swap import Gate
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource, StagedRefresh
 from service.engine.jobs.dynamic.refresh import PlanOf, commit_refresh, stage_all, stage_change
@@ -26,6 +27,8 @@ from service.settings import EditSettings
 
 OPERATION = "REFRESH_DYNAMIC_TABLE"
 """The operation of the commit, in the ledger."""
+Becomes = Callable[[Table, Compiled], ReinitialisedTable]
+"""Of a table as it is, and of another query: what the table becomes in the commit with that query's rows."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Computation:
     sources: Sequence[RefreshSource]
     state: RefreshState
     plan_of: PlanOf | None
+    becomes: Becomes | None = None
     counts: RefreshCounts = field(default_factory=RefreshCounts)
 
     def run(self) -> CommitResult:
@@ -88,7 +92,8 @@ class Computation:
 
     def _staged(self, result: Table) -> StagedRefresh:
         summary = {REFRESH_STATE_PROPERTY: self.state.text(result.name.tenant)}
-        work = RefreshJob(self._base(result), self.compiled.schema, tuple(self.sources), summary)
+        becomes = None if self.becomes is None else self.becomes(result, self.compiled)
+        work = RefreshJob(self._base(result), self.compiled.schema, tuple(self.sources), summary, becomes)
         engine, call = self.parts.engine, self.job.call
         with self.parts.holds.building_on(result.uuid, result.current_snapshot_id):
             if self.plan_of is None:
@@ -111,15 +116,16 @@ def computed(
     decision: Decision,
     sources: Sequence[PinnedSource],
     state: RefreshState,
+    becomes: Becomes | None = None,
 ) -> tuple[CommitResult, RefreshCounts]:
-    """Compute a refresh and commit it, while its snapshots are kept."""
+    """Compute a refresh and commit it, while its snapshots are kept; if the query is another one, with its columns."""
     read = refresh_sources(compiled, sources, decision)
 
     def plan_of(changed: Mapping[int, int]) -> IncrementalPlan:
         return compiled.query.plan(changed.keys())
 
     by_change = plan_of if decision.mode == "INCREMENTAL" else None
-    work = Computation(parts, job, result, compiled, read, state, by_change)
+    work = Computation(parts, job, result, compiled, read, state, by_change, becomes)
     with ExitStack() as held:
         for source, one in zip(sources, read, strict=True):
             held.enter_context(parts.holds.reading(source.table.uuid, one.new_id))
@@ -136,7 +142,8 @@ def refresh_sources(
     for number, (source, reads) in enumerate(zip(sources, compiled.query.sources, strict=True)):
         table = source.table
         one = RefreshSource(
-            number, table.spark_name, table.schema_id, table.schema, tuple(reads.columns), source.snapshot_id
+            *(number, table.spark_name, table.schema_id),
+            *(compiled.schemas[number], tuple(reads.columns), source.snapshot_id),
         )
         if decision is not None and decision.changes:
             change = decision.changes[number]

@@ -13,6 +13,7 @@ from typing import Literal
 from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
+from service.dynamic.computation import Becomes
 from service.dynamic.definitions import Definitions
 from service.dynamic.failures import Failures
 from service.dynamic.graph import Graph
@@ -63,6 +64,14 @@ class PassOutcome:
 
 
 @dataclass(frozen=True)
+class NewDefinition:
+    """A dynamic table with another definition, and what its table becomes with the rows of that."""
+
+    table: DynamicTable
+    becomes: Becomes
+
+
+@dataclass(frozen=True)
 class PassOptions:
     """Which tables a pass refreshes."""
 
@@ -70,6 +79,8 @@ class PassOptions:
     """Also those that depend on the targets."""
     only_scheduled: bool = False
     """Leave tables with SCHEDULER = DISABLED as they are, unless they are targets."""
+    new: "NewDefinition | None" = None
+    """Another definition that a table gets with its rows."""
     waits: bool = True
     """Wait for tables that are being refreshed by others; else they, and what depends on them, are held back."""
 
@@ -107,6 +118,8 @@ class Passes:
 
     def _run(self, targets: Collection[str], call: Call, options: PassOptions) -> PassOutcome:
         graph = self.definitions.graph()
+        if options.new is not None:
+            graph = Graph({**graph.tables, options.new.table.uuid: options.new.table}.values())
         wanted = [one.uuid for one in graph.downstream(targets)] if options.cascade else list(targets)
         tables = graph.upstream(wanted)
         of = Pass(uuid.uuid4().hex, now_ms(), call.requested_by or f"request {call.id}", options.waits)
@@ -166,7 +179,7 @@ class _PassRun:
         except BaseException as e:
             what = f"the refresh of {table.name}"
             error = e if isinstance(e, FirnError) else internal_error(log, what, e)
-            if not isinstance(error, Cancelled):
+            if not isinstance(error, Cancelled) and self._new(table) is None:
                 self.passes.failures.failed(table, error)
             return TableInPass(table, "failed", error.code, error.message, error=error)
 
@@ -190,16 +203,26 @@ class _PassRun:
         pinned = [
             replace(one, snapshot_id=bases[one.table.uuid].snapshot_id) if one.is_base else one for one in sources
         ]
+        new = self._new(table)
         with self.passes._slots:
             self.call.check()
-            done: Refreshed = self.passes.refresher.run(table, pinned, bases, self.of, self.call)
+            done: Refreshed = self.passes.refresher.run(
+                *(table, pinned, bases, self.of, self.call), becomes=new.becomes if new else None
+            )
         if done.record is None:
             return TableInPass(table, "as_it_is", OVERTAKEN, "a later refresh came first", source=done.source)
         self.passes.failures.succeeded(table)
         return TableInPass(table, "done", done.record.reason, record=done.record, source=done.source)
 
+    def _new(self, table: DynamicTable) -> NewDefinition | None:
+        """The new definition of a table, if it gets one."""
+        new = self.options.new
+        return new if new is not None and new.table.uuid == table.uuid else None
+
     def _left_as_it_is(self, table: DynamicTable) -> tuple[str, str] | None:
         """Why a table is not refreshed, but read as it is."""
+        if self._new(table) is not None:
+            return None
         if table.state != "active":
             return SUSPENDED, table.reason or "it is suspended"
         if self.options.only_scheduled and not table.definition.options.scheduled and table.uuid not in self.targets:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from service.catalog.tables import Table
 from service.commits.locks import TableLocks
 from service.dynamic.compiling import Compiled, Compiler
-from service.dynamic.computation import Committer, computed
+from service.dynamic.computation import Becomes, Committer, computed
 from service.dynamic.decision import Decision, Situation, decide, measured_refreshes, without_query
 from service.dynamic.definitions import Definitions
 from service.dynamic.pins import Bases, KnownResult, PinnedSource, is_later, known_result
@@ -90,12 +90,15 @@ class Refresher:
         bases: Bases,
         of: Pass,
         call: Call,
+        becomes: Becomes | None = None,
     ) -> Refreshed:
         """Refresh a table from sources at pinned snapshots; `bases` are those of the base tables behind them.
 
+        With `becomes`, the definition is a new one, which the table gets with the rows.
+
         Raises what keeps it from being refreshed; then nothing was changed, and the failure is in its history.
         """
-        work = _Refresh(self, table, tuple(sources), bases, of, now_ms())
+        work = _Refresh(self, table, tuple(sources), bases, of, now_ms(), becomes)
         result = self.parts.commits.find(table.name, table.uuid)
         if (done := work.at_once(result)) is not None:
             return done
@@ -120,7 +123,7 @@ class Refresher:
         with self._lock:
             found = self._compiled.get(key)
         if found is None:
-            found = self.compiler.compile(definition.name, definition.query, tables)
+            found = self.compiler.compile_definition(definition, tables)
             with self._lock:
                 self._compiled[key] = found
                 while len(self._compiled) > _COMPILED:
@@ -162,6 +165,7 @@ class _Refresh:
     bases: Bases
     of: Pass
     started_ms: int
+    becomes: Becomes | None = None
 
     def at_once(self, result: Table) -> Refreshed | None:
         """The end of the refresh if no row has changed, which needs no claim; None if there is something to do."""
@@ -173,7 +177,8 @@ class _Refresh:
 
     def under_claim(self, job: Job) -> Refreshed:
         result = self.parts.parts.commits.find(self.table.name, self.table.uuid)
-        self.table = self.parts.definitions.of(result)
+        if self.becomes is None:
+            self.table = self.parts.definitions.of(result)
         self._complete_history(result)
         if (done := self.at_once(result)) is not None:
             return done
@@ -188,7 +193,8 @@ class _Refresh:
         now = self._situation(result)
         job.progress.phase = "planning"
         compiled = self.parts.compiled(now.definition, self.sources)
-        _check_columns(result, compiled)
+        if self.becomes is None:
+            _check_columns(result, compiled)
         decision = decide(now, compiled)
         if decision.mode == "NO_DATA":
             return self._unchanged(now, decision)
@@ -199,7 +205,9 @@ class _Refresh:
         self.parts.definitions.records.put_refresh(record)
         self.parts.cursors.reading(result.uuid, {one.table.uuid: one.snapshot_id for one in self.sources})
         began = time.monotonic()
-        made, counts = computed(self.parts.parts, job, result, compiled, decision, self.sources, self.state)
+        made, counts = computed(
+            self.parts.parts, job, result, compiled, decision, self.sources, self.state, self.becomes
+        )
         seconds = time.monotonic() - began
         details = {
             **decision.details,
