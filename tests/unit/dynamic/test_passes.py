@@ -11,12 +11,12 @@ from service.model.call import Call
 from service.model.dynamic.definition import DynamicOptions
 from service.model.dynamic.state import RefreshState, state_of
 from tests.fakes import FakeOwners
-from tests.support.refreshing import Refreshing, expire
+from tests.support.refreshing import INCREMENTAL, Refreshing, expire
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Refreshing:
-    return Refreshing(tmp_path)
+    return Refreshing(tmp_path, options=INCREMENTAL)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_chain_is_refreshed_in_order_by_one_pass(world: Refreshing) -> None:
     world.dynamic("second", "first")
     assert world.refresh("second") == {"first": "FULL FIRST_BUILD", "second": "FULL FIRST_BUILD"}
     world.add("orders")
-    assert list(world.refresh("second").values()) == ["INCREMENTAL THRESHOLD"] * 2
+    assert list(world.refresh("second").values()) == ["INCREMENTAL REFRESH_MODE"] * 2
     assert state(world, "first").pass_id == state(world, "second").pass_id
 
 
@@ -88,7 +88,7 @@ def test_branches_are_refreshed_in_parallel(diamond: Refreshing) -> None:
 
     diamond.engine.before = before
     diamond.add("orders")
-    assert set(diamond.refresh("top").values()) == {"INCREMENTAL THRESHOLD"}
+    assert set(diamond.refresh("top").values()) == {"INCREMENTAL REFRESH_MODE"}
 
 
 def test_only_what_depends_on_a_failed_table_is_held_back(diamond: Refreshing) -> None:
@@ -97,7 +97,7 @@ def test_only_what_depends_on_a_failed_table_is_held_back(diamond: Refreshing) -
     diamond.add("orders")
     assert diamond.refresh("top", "beside") == {
         "left": "failed INVALID_QUERY",
-        "right": "INCREMENTAL THRESHOLD",
+        "right": "INCREMENTAL REFRESH_MODE",
         "top": "held_back SOURCE_FAILED",
         "beside": "FULL FIRST_BUILD",
     }
@@ -110,9 +110,9 @@ def test_a_table_that_catches_up_after_a_failure_agrees_with_the_others_again(di
     diamond.engine.before = lambda step, table: None
     found = diamond.refresh("top")
     assert (found["left"], found["right"], found["top"]) == (
-        "INCREMENTAL THRESHOLD",
+        "INCREMENTAL REFRESH_MODE",
         "NO_DATA NO_CHANGES",
-        "INCREMENTAL THRESHOLD",
+        "INCREMENTAL REFRESH_MODE",
     )
 
 
@@ -166,7 +166,7 @@ def test_a_table_whose_sources_stand_for_different_states_is_held_back(diamond: 
     diamond.add("orders")
     assert diamond.refresh("top") == {
         "left": "as_it_is SUSPENDED",
-        "right": "INCREMENTAL THRESHOLD",
+        "right": "INCREMENTAL REFRESH_MODE",
         "top": "held_back SOURCES_DISAGREE",
     }
     assert "left and right" in (diamond.outcome.tables[-1].message or "")
@@ -225,7 +225,7 @@ def test_an_unscheduled_source_is_left_to_requests_by_the_worker(world: Refreshi
         "first": "as_it_is NOT_SCHEDULED",
         "second": "NO_DATA NO_CHANGES",
     }
-    assert world.refresh("second")["first"] == "INCREMENTAL THRESHOLD"
+    assert world.refresh("second")["first"] == "INCREMENTAL REFRESH_MODE"
 
 
 def test_a_later_refresh_is_never_replaced_by_an_earlier_state(world: Refreshing) -> None:
@@ -251,7 +251,7 @@ def test_a_later_refresh_is_never_replaced_by_an_earlier_state(world: Refreshing
     found = world.refresh("top")
     latest = world.load("orders").current_snapshot_id
     orders = world.load("orders").uuid
-    assert found["top"] == "INCREMENTAL THRESHOLD"
+    assert found["top"] == "INCREMENTAL REFRESH_MODE"
     assert {state(world, name).snapshots[orders] for name in ("left", "right", "top")} == {latest}
 
 
@@ -267,7 +267,7 @@ def test_a_cancelled_pass_stops_and_counts_as_no_failure(diamond: Refreshing) ->
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_table_is_refreshed_by_one_instance_at_a_time(tmp_path: Path, waits: bool) -> None:
     here = FakeOwners("here")
-    world = Refreshing(tmp_path, owners=here)
+    world = Refreshing(tmp_path, owners=here, options=INCREMENTAL)
     world.base("orders")
     world.dynamic("totals", "orders")
     world.refresh("totals")
@@ -285,7 +285,7 @@ def test_a_table_is_refreshed_by_one_instance_at_a_time(tmp_path: Path, waits: b
 
     threads: list[threading.Thread] = []
     world.engine.before = before
-    assert world.refresh("totals") == {"totals": "INCREMENTAL THRESHOLD"}
+    assert world.refresh("totals") == {"totals": "INCREMENTAL REFRESH_MODE"}
     threads[0].join(10)
     assert found == {"totals": "NO_DATA NO_CHANGES" if waits else "held_back IN_PROGRESS"}
     assert other.engine.done == []
@@ -293,7 +293,7 @@ def test_a_table_is_refreshed_by_one_instance_at_a_time(tmp_path: Path, waits: b
 
 def test_the_claim_of_a_dead_instance_passes_on_and_its_late_commit_is_refused(tmp_path: Path) -> None:
     here = FakeOwners("here")
-    world = Refreshing(tmp_path, owners=here)
+    world = Refreshing(tmp_path, owners=here, options=INCREMENTAL)
     world.base("orders")
     world.dynamic("totals", "orders")
     world.refresh("totals")
@@ -303,7 +303,7 @@ def test_the_claim_of_a_dead_instance_passes_on_and_its_late_commit_is_refused(t
     def before(step: str, table: str) -> None:
         if step == "stage" and here.me in here.present:
             here.close()
-            assert other.refresh("totals") == {"totals": "INCREMENTAL THRESHOLD"}
+            assert other.refresh("totals") == {"totals": "INCREMENTAL REFRESH_MODE"}
 
     world.engine.before = before
     assert world.refresh("totals") == {"totals": "failed COMMIT_CONFLICT"}

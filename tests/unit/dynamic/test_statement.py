@@ -1,8 +1,8 @@
 """CREATE DYNAMIC TABLE: what is read, and what is refused with its place."""
 
 import pytest
-
 from service.dynamic.definition import DynamicOptions
+
 from service.dynamic.query.statement import read_lag, read_statement
 from service.errors import InvalidQuery
 
