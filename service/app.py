@@ -24,6 +24,7 @@ from service.commits.backups import Backups
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds, snapshots_awaiting_response
 from service.commits.small_files import SmallFileChecks, WriteCounts
+from service.dynamic.compose import dynamic_parts
 from service.edits.edits import Edits
 from service.edits.replayed import ReplayedRows
 from service.edits.restore import Restores
@@ -271,6 +272,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
         *ingest_parts(settings, engine, catalog, ledger, commits, jobs, holds, schedules),
+        *dynamic_parts(settings, engine, catalog, ledger, commits, jobs, holds, metrics),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),
@@ -319,9 +321,8 @@ def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
 
 def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
     """An App with the settings of the environment and checked jars."""
-    settings = settings or load(os.environ)
     found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
-    return App(settings, found)
+    return App(settings or load(os.environ), found)
 
 
 def configure_logging(settings: Settings) -> None:

@@ -1,6 +1,6 @@
 """The columns of a query over the sources of a dynamic table, without running it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from service.engine.jobs.dynamic import statements
@@ -12,8 +12,15 @@ from service.model.dynamic.plan import new
 from service.model.schema.types import Field, fold_case
 
 
-def analyse(session: SparkSession, sources: Mapping[int, Sequence[Field]], sql: str) -> tuple[Field, ...]:
+def analyse(
+    session: SparkSession,
+    sources: Mapping[int, Sequence[Field]],
+    sql: str,
+    check: Callable[[str], object] = lambda plan: None,
+) -> tuple[Field, ...]:
     """The names and types of a SELECT's columns over the views `s{i}_new` of sources with these columns.
+
+    `check` gets the analysed plan as JSON, and raises if it must not run.
 
     Raises InvalidQuery if Spark refuses it, if two columns have the same name, or if a column has a type that a table
     cannot store.
@@ -22,7 +29,9 @@ def analyse(session: SparkSession, sources: Mapping[int, Sequence[Field]], sql: 
         views = RefreshViews(session, stack)
         for number, fields in sources.items():
             views.make(new(number), statements.no_rows(fields))
-        found = session.sql(sql).schema.fields
+        rows = session.sql(sql)
+        check(rows._jdf.queryExecution().analyzed().toJSON())
+        found = rows.schema.fields
     columns: dict[str, Field] = {}
     for field in found:
         if fold_case(field.name) in columns:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from service.engine.iceberg.reinitialise import ReinitialisedTable
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.jobs.edit import EditBase
 from service.engine.jobs.edits.publish import StagedEdit
@@ -53,6 +54,9 @@ class RefreshJob:
     sources: tuple[RefreshSource, ...]
     summary: Mapping[str, str] = field(default_factory=dict)
     """For the result's new snapshot; it has the refresh state."""
+    becomes: ReinitialisedTable | None = None
+    """If the query is another one: the columns, the partitioning and the properties that the table gets with the
+    rows."""
 
 
 @dataclass(frozen=True)

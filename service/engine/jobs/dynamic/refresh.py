@@ -5,9 +5,12 @@ The first two need no lock of the result's table; the last one does.
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 
+from service.engine.iceberg.layout import LayoutBasis
 from service.engine.iceberg.staging import StagedFiles, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
+from service.engine.iceberg.tables import as_if
 from service.engine.jobs.dynamic import statements
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, StagedRefresh
 from service.engine.jobs.dynamic.result import live_rows, net_change, open_result, stage_net
@@ -26,10 +29,17 @@ _OPTIONS = {"distribution-mode": "hash", "fanout-enabled": "false"}
 
 
 def stage_all(session: SparkSession, job: RefreshJob, full_sql: str) -> StagedRefresh:
-    """Compute the whole result, a SELECT over the views `s{i}_new`, in place of the table's rows."""
+    """Compute the whole result, a SELECT over the views `s{i}_new`, in place of the table's rows.
+
+    If the job has other columns for the table, the rows are written with these, and the commit changes both.
+    """
     base = job.base
     target = CommitTarget(session, base.name, base.uuid, base.schema_id)
-    iceberg = target.load()
+    iceberg, evolve = target.load(), None
+    if job.becomes is not None:
+        before = iceberg.operations().current()
+        evolve = partial(job.becomes.evolution, basis=LayoutBasis.of(before))
+        iceberg = as_if(iceberg, job.becomes.metadata(before))
     with ExitStack() as stack:
         views = RefreshViews(session, stack)
         stack.enter_context(for_refresh(session, job))
@@ -37,7 +47,7 @@ def stage_all(session: SparkSession, job: RefreshJob, full_sql: str) -> StagedRe
         open_rows(views, job.sources, pinned, before=False)
         rows = session.sql(statements.typed(f"({full_sql})", job.schema))
         staged = stage_rows(iceberg, rows, _OPTIONS)
-    edit = StagedEdit(target, base.snapshot_id, staged, staged.records, {}, dict(base.rows), job.summary)
+    edit = StagedEdit(target, base.snapshot_id, staged, staged.records, {}, dict(base.rows), job.summary, evolve)
     files = len(staged.files), len(base.rows)
     return StagedRefresh(
         edit, RefreshCounts(staged.records, live_rows(job), files_written=files[0], files_removed=files[1])
