@@ -11,6 +11,8 @@ ComputedMode = Literal["INCREMENTAL", "FULL"]
 
 # A mode that was not used for so many refreshes or so long is tried again, unless it seemed several times slower.
 _TRIED_AFTER_REFRESHES, _TRIED_AFTER_MS, _HOPELESS = 20, 24 * HOUR_MS, 3.0
+# A full refresh must be faster by this factor: it writes all rows again, which costs those that read them, too.
+_CLEARLY = 1.1
 # After so many refreshes in full by the threshold alone, the change is computed once.
 _UNTESTED = 4
 # So many of the latest refreshes of a mode count.
@@ -67,12 +69,12 @@ def choose(work: Workload, measured: Sequence[MeasuredRefresh], threshold: float
             return Choice("INCREMENTAL", "TRIAL", None, whole_s)
         known = change_s if by_share == "INCREMENTAL" else whole_s
         return Choice(by_share, "THRESHOLD", known, whole_s if by_share == "INCREMENTAL" else change_s)
-    mode: ComputedMode = "INCREMENTAL" if change_s <= whole_s else "FULL"
-    fast, slow = sorted((change_s, whole_s))
+    mode: ComputedMode = "INCREMENTAL" if change_s <= _CLEARLY * whole_s else "FULL"
     other: ComputedMode = "FULL" if mode == "INCREMENTAL" else "INCREMENTAL"
-    if slow <= _HOPELESS * fast and _is_old(other, measured, now_ms):
-        return Choice(other, "TRIAL", slow, fast)
-    return Choice(mode, "COST", fast, slow)
+    took, takes = (change_s, whole_s) if mode == "INCREMENTAL" else (whole_s, change_s)
+    if takes <= _HOPELESS * took and _is_old(other, measured, now_ms):
+        return Choice(other, "TRIAL", takes, took)
+    return Choice(mode, "COST", took, takes)
 
 
 def full_seconds(work: Workload, measured: Sequence[MeasuredRefresh]) -> float | None:

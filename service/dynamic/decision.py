@@ -19,7 +19,7 @@ from service.model.dynamic.plan import RefreshMode
 
 FIRST_BUILD, CURSOR_EXPIRED, RESULT_CHANGED = "FIRST_BUILD", "CURSOR_EXPIRED", "RESULT_CHANGED"
 DEFINITION_CHANGED, SCHEMA_CHANGED, REFRESH_MODE = "DEFINITION_CHANGED", "SCHEMA_CHANGED", "REFRESH_MODE"
-NO_CHANGES, INCREMENTAL_MODE = "NO_CHANGES", "INCREMENTAL"
+NO_CHANGES = "NO_CHANGES"
 # Reasons for which a table with INCREMENTAL_STRICT is computed in full all the same.
 _STATED = frozenset({FIRST_BUILD, CURSOR_EXPIRED, DEFINITION_CHANGED})
 
@@ -138,7 +138,7 @@ def decide(now: Situation, compiled: Compiled) -> Decision:
         return _full(now, mode, f"NOT_INCREMENTAL:{refused.code}", refused.message)
     work = workload(changes)
     if mode != "AUTO":
-        return Decision("INCREMENTAL", INCREMENTAL_MODE, changes, work)
+        return Decision("INCREMENTAL", REFRESH_MODE, changes, work)
     choice = choose(work, now.measured, now.definition.options.cardinality_threshold, now.now_ms)
     return _chosen(choice, changes, work)
 

@@ -237,3 +237,18 @@ def test_nothing_of_a_refresh_stays_in_the_session(firn: Firn, facts: ServedTabl
     result.plan_of = region_plan
     checked(result)
     assert firn.app.engine.run(left) == before
+
+
+def test_other_files_with_the_same_rows_stand_for_the_same_sources(firn: Firn, facts: ServedTable) -> None:
+    result = RefreshedTable(firn, [facts], FILTERED, BY_ROWS)
+    result.build()
+    for n in (200, 201):
+        facts.write(fact(n))
+        result.refresh()
+    state, served = result.state, ServedTable(firn, facts.tenant, "result")
+    assert served.ok("COMPACT", force=True)["metadata"]["snapshot_id"] == result.loaded.current_snapshot_id
+    assert result.state == state
+    result.catalog.fence(result.loaded, "a-batch")
+    assert result.state == state
+    facts.write(fact(202))
+    checked(result)

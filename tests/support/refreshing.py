@@ -28,7 +28,7 @@ from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords
 from service.ledger.jobs import JobRecords
 from service.model.call import Call
-from service.model.dynamic.definition import DEFINITION_PROPERTY, DynamicOptions, DynamicSource
+from service.model.dynamic.definition import DEFINITION_PROPERTY, Definition, DynamicOptions, DynamicSource
 from service.model.dynamic.plan import ChangedRows, IncrementalPlan
 from service.model.dynamic.state import REFRESH_STATE_PROPERTY
 from service.model.names import BATCH_PROPERTY, TableName
@@ -37,6 +37,7 @@ from tests.fakes import FakeOwners, QuickLedger
 from tests.support.dynamic import COLUMNS, defined, named
 from tests.unit.iceberg_tables import data_file, open_catalog
 
+AUTO, INCREMENTAL = DynamicOptions(300), DynamicOptions(300, refresh_mode="INCREMENTAL")
 STRICT = DynamicOptions(300, refresh_mode="INCREMENTAL_STRICT")
 
 
@@ -86,7 +87,8 @@ class RefreshEngine:
         self.before("commit", job.base.name)
         gate()
         with self._lock:
-            add_rows(self.load(job.base.name), 1, **{BATCH_PROPERTY: batch, **job.summary})
+            rows = 100 if staged.mode == "FULL" else 1
+            add_rows(self.load(job.base.name), rows, **{BATCH_PROPERTY: batch, **job.summary})
             self.done.append(Computed(job.base.name, staged.mode, tuple(one.new_id for one in job.sources)))
         self.before("committed", job.base.name)
 
@@ -113,20 +115,26 @@ class FakeCompiler:
     reads: tuple[str, ...] | None = None
     compiled: list[TableName] = field(default_factory=list)
 
-    def compile(self, name: TableName, query: str, sources: Sequence[Table] | None = None) -> Compiled:
-        self.compiled.append(name)
-        self.refuse(name)
-        assert sources is not None
+    def compile_definition(self, definition: Definition, sources: Sequence[Table], call: Any = None) -> Compiled:
+        self.compiled.append(definition.name)
+        self.refuse(definition.name)
         reads = tuple(QuerySource(None, one.name.table, self.reads or tuple(one.schema.names), 1, 1) for one in sources)
-        why = NotIncremental("LIMIT", "LIMIT keeps some rows of many") if "LIMIT" in query else None
-        return Compiled(FakeQuery(reads, why), tuple(sources), COLUMNS)
+        why = NotIncremental("LIMIT", "LIMIT keeps some rows of many") if "LIMIT" in definition.query else None
+        return Compiled(FakeQuery(reads, why), tuple(sources), COLUMNS, tuple(one.schema for one in sources))
 
 
 class Refreshing:
     """One process over a catalog and a ledger; `restarted` is the next one, or another instance beside it."""
 
-    def __init__(self, home: Path, *, catalog: Catalog | None = None, owners: FakeOwners | None = None) -> None:
-        self.home = home
+    def __init__(
+        self,
+        home: Path,
+        *,
+        catalog: Catalog | None = None,
+        owners: FakeOwners | None = None,
+        options: DynamicOptions = AUTO,
+    ) -> None:
+        self.home, self.options = home, options
         self.catalog = open_catalog(home) if catalog is None else catalog
         self.ledger = QuickLedger(f"sqlite:///{home}/ledger.db")
         if owners is not None:
@@ -144,7 +152,7 @@ class Refreshing:
         )
 
     def restarted(self, owners: FakeOwners | None = None) -> "Refreshing":
-        return Refreshing(self.home, catalog=self.catalog, owners=owners)
+        return Refreshing(self.home, catalog=self.catalog, owners=owners, options=self.options)
 
     def base(self, name: str, rows: int = 100) -> Table:
         table = self.catalog.create(named(name), COLUMNS, (), {"format-version": "2"})
@@ -155,7 +163,7 @@ class Refreshing:
     def dynamic(self, name: str, *sources: str, **parts: Any) -> DynamicTable:
         tables = [self.load(one) for one in sources]
         read = tuple(DynamicSource(one.name, one.uuid, one.name.table, ("id", "note")) for one in tables)
-        declared = replace(defined(name, *sources, **parts), sources=read)
+        declared = replace(defined(name, *sources, **{"options": self.options, **parts}), sources=read)
         properties: Mapping[str, str] = {DEFINITION_PROPERTY: declared.text, "format-version": "2"}
         return self.definitions.of(self.catalog.create(named(name), COLUMNS, (), dict(properties)))
 

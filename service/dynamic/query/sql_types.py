@@ -2,7 +2,7 @@
 
 from sqlglot import exp
 
-from service.model.schema.types import ColumnType, DecimalType, Map, Primitive, Struct, Array
+from service.model.schema.types import Array, ColumnType, DecimalType, Map, Primitive, Struct
 
 _NAMES = {
     "string": "STRING",

@@ -116,7 +116,7 @@ def test_a_query_that_is_not_incremental_is_computed_in_full_with_its_code(world
 
 @pytest.mark.parametrize(
     ("mode", "expected"),
-    [("FULL", "FULL REFRESH_MODE"), ("INCREMENTAL", "INCREMENTAL INCREMENTAL"), ("AUTO", "FULL THRESHOLD")],
+    [("FULL", "FULL REFRESH_MODE"), ("INCREMENTAL", "INCREMENTAL REFRESH_MODE"), ("AUTO", "FULL THRESHOLD")],
 )
 def test_the_declared_mode_counts(world: Refreshing, mode: str, expected: str) -> None:
     world.base("orders")
