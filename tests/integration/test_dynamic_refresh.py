@@ -12,8 +12,8 @@ from service.model.dynamic.definition import DEFINITION_PROPERTY, Definition, Dy
 from tests.harness import Firn
 from tests.support.tables import ServedTable
 
-ORDERS = {"fields": {"id": "long", "customer": "long", "amount": "decimal(10,2)"}}
-CUSTOMERS = {"fields": {"id": "long", "region": "string"}}
+ORDERS = {"id": "long", "customer": "long", "amount": "decimal(10,2)"}
+CUSTOMERS = {"id": "long", "region": "string"}
 TOTALS = "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer"
 
 
@@ -45,13 +45,17 @@ class Dynamic(ServedTable):
         assert in_order(self.rows()) == in_order(expected)
 
 
+def schema_of(columns: dict[str, str]) -> dict[str, Any]:
+    return {"fields": {name: {"type": kind} for name, kind in columns.items()}}
+
+
 def in_order(rows: Sequence[dict[str, Any]]) -> list[str]:
     return sorted(str(sorted(row.items())) for row in rows)
 
 
 @pytest.fixture
 def orders(firn: Firn, tenant: str) -> ServedTable:
-    table = ServedTable(firn, tenant, "orders", schema=ORDERS)
+    table = ServedTable(firn, tenant, "orders", schema=schema_of(ORDERS))
     table.write(*({"id": i, "customer": i % 7, "amount": f"{i}.50"} for i in range(100)))
     return table
 
