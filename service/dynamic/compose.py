@@ -5,6 +5,7 @@ from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
 from service.dynamic.compiling import Compiler
 from service.dynamic.computation import Committer
+from service.dynamic.creation import Creations
 from service.dynamic.definitions import Definitions
 from service.dynamic.failures import Failures
 from service.dynamic.passes import Passes
@@ -34,4 +35,5 @@ def dynamic_parts(
     compiler = Compiler(engine, catalog)
     refresher = Refresher(committer, definitions, CursorRecords(ledger), compiler, metrics)
     passes = Passes(definitions, commits, holds, refresher, Failures(records))
-    return definitions, compiler, refresher, passes
+    creations = Creations(settings.iceberg, catalog, commits, definitions, compiler, passes)
+    return definitions, compiler, refresher, passes, creations
