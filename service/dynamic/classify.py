@@ -53,10 +53,8 @@ def only_selects_more(old: str, new: str) -> bool:
         return True
     if not isinstance(before, exp.Select) or not isinstance(after, exp.Select) or before.args.get("distinct"):
         return False
-    items = after.expressions
-    if items[: len(before.expressions)] != before.expressions or any(
-        map(_makes_rows, items[len(before.expressions) :])
-    ):
+    known, more = after.expressions[: len(before.expressions)], after.expressions[len(before.expressions) :]
+    if known != before.expressions or any(map(_makes_rows, more)):
         return False
     before.set("expressions", [])
     after.set("expressions", [])
@@ -65,10 +63,8 @@ def only_selects_more(old: str, new: str) -> bool:
 
 def _makes_rows(item: exp.Expression) -> bool:
     """Whether a column may be a generator, which makes several rows of one."""
-    names = {str(call.this).lower() for call in item.find_all(exp.Anonymous)}
-    return bool(item.find(exp.UDTF)) or any(
-        name.startswith(("explode", "posexplode", "inline", "stack")) for name in names
-    )
+    names = (str(call.this).lower() for call in item.find_all(exp.Anonymous))
+    return bool(item.find(exp.UDTF)) or any(name in GENERATORS for name in names)
 
 
 def _canonical(query: str) -> exp.Expression:

@@ -6,6 +6,7 @@ from service.commits.holds import SnapshotHolds
 from service.dynamic.audit import Audits
 from service.dynamic.compiling import Compiler
 from service.dynamic.computation import Committer
+from service.dynamic.creation import Creations
 from service.dynamic.definitions import Definitions
 from service.dynamic.failures import Failures
 from service.dynamic.freshness import Freshness
@@ -42,7 +43,8 @@ def dynamic_parts(
     committer = Committer(engine, commits, jobs, holds, settings.iceberg.edits)
     refresher = Refresher(committer, definitions, cursors, compiler, metrics)
     passes = Passes(definitions, commits, holds, refresher, Failures(records), how.parallelism)
+    creations = Creations(settings.iceberg, catalog, commits, definitions, compiler, passes)
     freshness = Freshness(lambda source: commits.find(source.name, source.uuid))
     options = WorkerOptions(how.worker, how.interval_s, how.parallelism, how.tables)
     worker = DynamicWorker(records, cursors, freshness, passes.refresh, options, metrics)
-    return definitions, compiler, refresher, passes, Audits(refresher), freshness, worker
+    return definitions, compiler, refresher, passes, creations, Audits(refresher), freshness, worker

@@ -5,10 +5,6 @@ from typing import Any
 
 import pytest
 
-from service.catalog.tables import Catalog
-from service.dynamic.compiling import Compiler
-from service.dynamic.definitions import Definitions
-from service.model.dynamic.definition import DEFINITION_PROPERTY, Definition, DynamicOptions, DynamicSource
 from tests.harness import Firn
 from tests.support.tables import ServedTable
 
@@ -23,14 +19,8 @@ class Dynamic(ServedTable):
     def __init__(self, firn: Firn, tenant: str, name: str, query: str, **options: Any) -> None:
         super().__init__(firn, tenant, name)
         self.query = query
-        parts = firn.app.parts
-        compiled = parts[Compiler].compile(self.name, query)
-        sources = tuple(DynamicSource(t.name, t.uuid, t.name.table, tuple(t.schema.names)) for t in compiled.sources)
-        how = DynamicOptions(86_400, refresh_mode="INCREMENTAL_STRICT", scheduled=False)
-        declared = Definition(self.name, "", "1", query, how, sources)
-        properties = {DEFINITION_PROPERTY: declared.text, "format-version": "2"}
-        parts[Definitions].of(parts[Catalog].create(self.name, compiled.schema, (), properties))
-        self.refresh()
+        given = {"target_lag": "1 day", "refresh_mode": "INCREMENTAL_STRICT", "scheduler": "DISABLED", **options}
+        self.ok("CREATE_DYNAMIC_TABLE", query=query, **given)
 
     def refresh(self, **fields: Any) -> dict[str, Any]:
         return self.ok("REFRESH_DYNAMIC_TABLE", **fields)
