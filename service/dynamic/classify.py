@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from service.dynamic.query.dialect import parse
 from service.dynamic.query.tables import tables_named, with_views
+from service.guard.functions import GENERATORS
 from service.model.schema.types import TableSchema, fold_case
 
 Change = Literal["nothing", "options", "columns_added", "rebuild"]
