@@ -1,5 +1,6 @@
 """CREATE_DYNAMIC_TABLE: declared by a statement or by fields, built at once, replaced in one commit, or refused."""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from service.catalog.tables import Catalog
 from service.dynamic.definitions import Definitions
 from service.model.dynamic.state import state_of
 from service.model.names import TableName
-from tests.harness import Firn
+from tests.harness import Firn, wait_until
 
 ORDERS = [
     {"order_id": 1, "customer_id": 1, "amount": "10.00"},
@@ -137,7 +138,14 @@ def test_a_dry_run_makes_nothing(shop: Shop) -> None:
 
 def test_a_table_is_built_by_a_job(shop: Shop) -> None:
     accepted = shop.create(**{"async": True})
-    job = _ended(shop.firn, accepted["status_url"])
+    seen: dict[str, Any] = {}
+
+    def has_ended() -> bool:
+        seen.update(shop.firn.parsed(shop.firn.client.get(accepted["status_url"]))["job"])
+        return seen["state"] not in ("queued", "running")
+
+    wait_until(has_ended, 300)
+    job = seen
     assert job["state"] == "done", job
     assert job["result"]["records_inserted"] == 3
 
@@ -249,8 +257,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("sql", "codes", "message"), REFUSED)
 def test_a_query_with_a_mistake_is_refused_with_its_place(shop: Shop, sql: str, codes: str, message: str) -> None:
-    import re
-
     response = shop.firn.post(shop.request("CREATE_DYNAMIC_TABLE", sql=sql))
     assert not response["success"], response
     error = response["error"]
@@ -294,16 +300,3 @@ def test_a_partitioned_result_keeps_its_layout_and_needs_its_column(shop: Shop) 
     assert len(shop.rows("details")) == 3
     without = OR_REPLACE.replace(", c.name FROM", " FROM")
     assert "partitioned by 'name'" in shop.refused(without, "INVALID_REQUEST")["message"]
-
-
-def _ended(firn: Firn, url: str) -> dict[str, Any]:
-    from tests.harness import wait_until
-
-    found: dict[str, Any] = {}
-
-    def ended() -> bool:
-        found.update(firn.parsed(firn.client.get(url)))
-        return found["state"] not in ("queued", "running")
-
-    wait_until(ended, 300)
-    return found
