@@ -11,11 +11,48 @@ from service.errors import InvalidRequest, nearest
 from service.model.call import Call
 from service.model.dynamic.plan import ChangedRows, IncrementalPlan
 from service.model.names import TableName
+from service.operations.dynamic_examples import ADDRESSES, BASES, CREATED, DETAILS, TENANT
 from service.operations.dynamic_requests import NamedDynamicTable
 from service.operations.dynamic_results import TableAddress
+from service.operations.examples import response
 from service.operations.operation import Example, Request, Result, omit_when_null, operation
 
-EXAMPLES: tuple[Example, ...] = ()
+SOURCES = [
+    {**ADDRESSES[0], "columns": ["order_id", "customer_id", "amount"]},
+    {**ADDRESSES[1], "columns": ["customer_id", "customer_name"]},
+]
+EXAMPLES = (
+    Example(
+        "See why a query cannot be refreshed incrementally",
+        {
+            "operation": "EXPLAIN_DYNAMIC_TABLE",
+            **TENANT,
+            "query": "SELECT order_id, amount\nFROM orders\nORDER BY amount DESC LIMIT 10",
+        },
+        response(
+            snapshot=False,
+            incremental=False,
+            not_incremental={"code": "LIMIT", "message": "<any>"},
+            classes=[],
+            sources=[SOURCES[0]],
+            hidden_columns=[],
+        ),
+        given=BASES,
+    ),
+    Example(
+        "See how a change of one source changes a dynamic table",
+        {"operation": "EXPLAIN_DYNAMIC_TABLE", **DETAILS, "changed": ["orders"]},
+        response(
+            snapshot=False,
+            incremental=True,
+            classes=["inner join", "projection"],
+            sources=SOURCES,
+            hidden_columns=[],
+            plan={"applied": "by rows", "steps": "<any>"},
+        ),
+        given=CREATED,
+    ),
+)
 
 
 class ExplainDynamicTable(NamedDynamicTable, Request):
