@@ -19,7 +19,9 @@ from service.model.dynamic.plan import RefreshMode
 from service.model.schema.definition import describe_schema
 from service.model.schema.types import TableSchema
 from service.operations.dynamic_declaration import DeclarationRequest
+from service.operations.dynamic_examples import ADDRESSES, BASES, CREATE, CREATED, DETAILS, QUERY, SCHEMA
 from service.operations.dynamic_results import NotIncrementalReason, TableAddress, not_incremental_reason
+from service.operations.examples import planned, response
 from service.operations.operation import (
     AcceptedResult,
     BackgroundRequest,
@@ -32,7 +34,50 @@ from service.operations.operation import (
     operation,
 )
 
-EXAMPLES: tuple[Example, ...] = ()
+MADE: dict[str, Any] = {
+    "incremental": True,
+    "classes": ["inner join", "projection"],
+    "schema": SCHEMA,
+    "sources": ADDRESSES,
+    "columns_removed": [],
+}
+EXAMPLES = (
+    Example(
+        "Declare a table as the result of a query",
+        CREATE,
+        response(
+            **MADE,
+            change="created",
+            columns_added=[],
+            table_created=True,
+            table_existed=False,
+            mode="FULL",
+            records_inserted=1,
+            pass_id="<any>",
+        ),
+        given=BASES,
+    ),
+    Example(
+        "See what another query would change",
+        {
+            "operation": "CREATE_DYNAMIC_TABLE",
+            **DETAILS,
+            "target_lag": "5 minutes",
+            "query": QUERY.replace("c.customer_name", "c.customer_name, o.amount > 10 AS is_large"),
+            "replace": True,
+            "dry_run": True,
+        },
+        planned(
+            snapshot=False,
+            **{**MADE, "schema": {"fields": {**SCHEMA["fields"], "is_large": {"type": "boolean", "required": False}}}},
+            change="columns_added",
+            columns_added=["is_large"],
+            rebuilds=[{"namespace": "shop", "table": "order_details"}],
+            dependents=[],
+        ),
+        given=CREATED,
+    ),
+)
 
 
 class CreateDynamicTable(DeclarationRequest, BackgroundRequest):

@@ -13,6 +13,7 @@ from service.model.dynamic.definition import DynamicSource
 from service.model.dynamic.state import RefreshState, state_of
 from service.model.schema.definition import describe_schema
 from service.model.times import now_ms
+from service.operations.dynamic_examples import ADDRESSES, CREATED, DETAILS, OPTIONS, QUERY, REFRESH, SCHEMA
 from service.operations.dynamic_requests import DynamicTableRequest
 from service.operations.dynamic_results import (
     DeclaredOptions,
@@ -25,9 +26,45 @@ from service.operations.dynamic_results import (
     refresh_entry,
     table_state,
 )
+from service.operations.examples import response
 from service.operations.operation import Example, Metadata, Result, ReturnedId, omit_when_null, operation
 
-EXAMPLES: tuple[Example, ...] = ()
+DESCRIBED = {
+    "namespace": "shop",
+    "table": "order_details",
+    "state": "active",
+    "failures": 0,
+    "incremental": True,
+    "lag_ms": "<any>",
+    "refreshed_at": "<any>",
+    "created_at": "<any>",
+    **OPTIONS,
+    "table_id": "<any>",
+    "query": QUERY,
+    "classes": ["inner join", "projection"],
+    "schema": SCHEMA,
+    "sources": [
+        {
+            **address,
+            "name_in_query": address["table"],
+            "is_base": True,
+            "exists": True,
+            "snapshot_id": "<any>",
+            "current_snapshot_id": "<any>",
+        }
+        for address in ADDRESSES
+    ],
+    "dependents": [],
+    "refreshes": [REFRESH],
+}
+EXAMPLES = (
+    Example(
+        "Describe a dynamic table",
+        {"operation": "DESCRIBE_DYNAMIC_TABLE", **DETAILS},
+        response(description=DESCRIBED),
+        given=CREATED,
+    ),
+)
 # The refreshes by which the lag is measured.
 _MEASURED = 500
 
