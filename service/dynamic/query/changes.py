@@ -2,9 +2,7 @@
 
 from collections.abc import Set
 
-from sqlglot import exp
-
-from service.dynamic.query.dialect import quoted, sql_of
+from service.dynamic.query.dialect import quoted
 from service.dynamic.query.limits import Limit, Pair, equal_pairs
 from service.dynamic.query.operators import (
     Filter,
