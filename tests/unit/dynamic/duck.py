@@ -58,7 +58,8 @@ class Duck:
         self._changes: dict[tuple[str, int, int], bool] = {}
         for name, fields in (schemas or {}).items():
             columns = ", ".join(
-                f'"{one.name}" {_NAMES[str(one.type)] if isinstance(one.type, Primitive) else one.type}' for one in fields
+                f'"{one.name}" {_NAMES[str(one.type)] if isinstance(one.type, Primitive) else one.type}'
+                for one in fields
             )
             self.db.execute(f"CREATE TABLE {name} ({columns})")
             self.add(name)
@@ -76,9 +77,7 @@ class Duck:
         """Delete one row of all that are equal to it."""
         names = [one.name for one in self.schemas[table]]
         same = " AND ".join(f'"{name}" IS NOT DISTINCT FROM ?' for name in names)
-        self.db.execute(
-            f"DELETE FROM {table} WHERE rowid = (SELECT MIN(rowid) FROM {table} WHERE {same})", list(row)
-        )
+        self.db.execute(f"DELETE FROM {table} WHERE rowid = (SELECT MIN(rowid) FROM {table} WHERE {same})", list(row))
 
     def rows(self, table: str) -> list[Row]:
         return self.db.execute(f"FROM {table} ORDER BY ALL").fetchall()
@@ -213,4 +212,3 @@ def _raw(value: Any) -> Any:
 
 def _key(row: Row, places: list[int]) -> Row:
     return tuple(_folded(row[i]) for i in places)
-
