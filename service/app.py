@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -86,13 +87,19 @@ class App:
     """The whole service: started in the background, used through its pipeline, stopped once."""
 
     def __init__(
-        self, settings: Settings, jar_paths: list[Path], java_options: class_archive.Options | None = None
+        self,
+        settings: Settings,
+        jar_paths: list[Path],
+        java_options: class_archive.Options | None = None,
+        *,
+        only_refreshes: bool = False,
     ) -> None:
-        """Without `java_options` those that use the class archive; without jars Spark cannot start."""
+        """Without `java_options` those that use the class archive; without jars Spark cannot start. With
+        `only_refreshes`, it does nothing by itself but refresh dynamic tables."""
         settings.home.mkdir(parents=True, exist_ok=True)
         if java_options is None:
             java_options = class_archive.java_options(jar_paths, os.environ) if jar_paths else ()
-        self.settings = settings
+        self.settings, self._only_refreshes = settings, only_refreshes
         self._lock = process_locks.acquire(settings.home)
         try:
             catalog = connect(settings)
@@ -139,11 +146,13 @@ class App:
             self._retry(step)
         if not self._stopping.is_set():
             self._warm.set()
-            self.parts[Schedules].scheduler.start()
-            self.parts[Watcher].start()
             self.parts[DynamicWorker].start()
+            if not self._only_refreshes:
+                self.parts[Schedules].scheduler.start()
+                self.parts[Watcher].start()
             log.info("ready after %.1f s", time.monotonic() - started)
-        threading.Thread(target=self.parts[Auto].run, args=(self._stopping,), name="firn-auto", daemon=True).start()
+        if not self._only_refreshes:
+            threading.Thread(target=self.parts[Auto].run, args=(self._stopping,), name="firn-auto", daemon=True).start()
         self._check_regularly()
 
     def _retry(self, step: Callable[[], None]) -> None:
@@ -349,6 +358,20 @@ def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = Non
         logging.shutdown()
         os._exit(code)
     return code
+
+
+def work(settings: Settings, jar_paths: list[Path]) -> int:
+    """Refresh dynamic tables until a signal comes; returns the exit code."""
+    configure_logging(settings)
+    dynamic = settings.dynamic.model_copy(update={"worker": True})
+    app = App(settings.model_copy(update={"dynamic": dynamic}), jar_paths, only_refreshes=True)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    app.start()
+    ended.wait()
+    app.stop()
+    return 0
 
 
 def openapi() -> str:

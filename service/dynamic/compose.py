@@ -12,6 +12,7 @@ from service.dynamic.failures import Failures
 from service.dynamic.freshness import Freshness
 from service.dynamic.kept import NeededByDynamicTables
 from service.dynamic.passes import Passes
+from service.dynamic.reads import DynamicReads
 from service.dynamic.refresh import Refresher
 from service.dynamic.worker import DynamicWorker, WorkerOptions
 from service.engine.session.engine import Engine
@@ -47,4 +48,5 @@ def dynamic_parts(
     freshness = Freshness(lambda source: commits.find(source.name, source.uuid))
     options = WorkerOptions(how.worker, how.interval_s, how.parallelism, how.tables)
     worker = DynamicWorker(records, cursors, freshness, passes.refresh, options, metrics)
-    return definitions, compiler, refresher, passes, creations, Audits(refresher), freshness, worker
+    reads = DynamicReads(definitions, cursors, freshness)
+    return definitions, compiler, refresher, passes, creations, Audits(refresher), reads, worker

@@ -61,7 +61,7 @@ def test_a_result_follows_inserts_updates_and_deletes(firn: Firn, tenant: str, o
     orders.write({"id": 100, "customer": 3, "amount": "1.00"}, {"id": 101, "customer": 50, "amount": "2.00"})
     assert totals.mode() == "INCREMENTAL REFRESH_MODE"
     totals.check()
-    orders.ok("UPDATE", filter={"id": 5}, set={"customer": 6})
+    orders.ok("UPDATE", filter={"id": 5}, updates={"customer": 6})
     orders.ok("DELETE", filter={"customer": 2})
     orders.ok("COMPACT", force=True)
     assert totals.mode() == "INCREMENTAL REFRESH_MODE"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from service.dynamic.query.dialect import FirnSpark, parse, place_at
 from service.errors import InvalidQuery, did_you_mean

@@ -11,13 +11,13 @@ QUERY = "SELECT a FROM t"
 
 def test_a_statement_has_a_name_options_and_a_query() -> None:
     found = read_statement(
-        "CREATE OR REPLACE DYNAMIC TABLE lake.sales.`Order-Details` TARGET_LAG = '5 minutes' refresh_mode = incremental_strict\n"
-        "INITIALIZE = ON_SCHEDULE DEDUPLICATION = TRUE CARDINALITY_THRESHOLD = 0.5 SCHEDULER = DISABLED AS\n"
-        "  SELECT a FROM t -- rows\n;"
+        "CREATE OR REPLACE DYNAMIC TABLE lake.sales.`Order-Details` TARGET_LAG = '5 minutes'\n"
+        "refresh_mode = incremental_strict INITIALIZE = ON_SCHEDULE DEDUPLICATION = TRUE CARDINALITY_THRESHOLD = 0.5 SCHEDULER = DISABLED\n"
+        "  AS SELECT a FROM t -- rows\n;"
     )
     assert (found.namespace, found.table, found.replace, found.if_not_exists) == ("sales", "Order-Details", True, False)
     assert found.options == DynamicOptions(300, "INCREMENTAL_STRICT", "ON_SCHEDULE", True, 0.5, False)
-    assert (found.query, found.line, found.column) == ("SELECT a FROM t -- rows", 3, 3)
+    assert (found.query, found.line, found.column) == ("SELECT a FROM t -- rows", 3, 6)
 
 
 def test_options_have_defaults_and_a_name_may_be_plain() -> None:
