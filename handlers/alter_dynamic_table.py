@@ -12,11 +12,32 @@ from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.dynamic.definition import TableState
 from service.model.dynamic.target_lag import parse_target_lag
+from service.operations.dynamic_examples import CREATED, DETAILS, OPTIONS
 from service.operations.dynamic_requests import DynamicTableChange
 from service.operations.dynamic_results import DeclaredOptions, declared_options
+from service.operations.examples import response
 from service.operations.operation import Example, Result, omit_when_null, operation
 
-EXAMPLES: tuple[Example, ...] = ()
+EXAMPLES = (
+    Example(
+        "Refresh a dynamic table less often",
+        {"operation": "ALTER_DYNAMIC_TABLE", **DETAILS, "target_lag": "1 hour"},
+        response(snapshot=False, **{**OPTIONS, "target_lag": "1 hour"}, dynamic_table_altered=True, state="active"),
+        given=CREATED,
+    ),
+    Example(
+        "Suspend it",
+        {"operation": "ALTER_DYNAMIC_TABLE", **DETAILS, "suspend": True, "reason": "the source is being moved"},
+        response(
+            snapshot=False,
+            **OPTIONS,
+            dynamic_table_altered=True,
+            state="suspended",
+            reason="the source is being moved",
+        ),
+        given=CREATED,
+    ),
+)
 OPERATION = "ALTER_DYNAMIC_TABLE"
 
 

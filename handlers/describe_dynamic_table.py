@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from service.catalog.tables import Catalog, Table
 from service.dynamic.definitions import Definitions
@@ -13,19 +13,58 @@ from service.model.dynamic.definition import DynamicSource
 from service.model.dynamic.state import RefreshState, state_of
 from service.model.schema.definition import describe_schema
 from service.model.times import now_ms
+from service.operations.dynamic_examples import ADDRESSES, CREATED, DETAILS, OPTIONS, QUERY, REFRESH, SCHEMA
 from service.operations.dynamic_requests import DynamicTableRequest
 from service.operations.dynamic_results import (
     DeclaredOptions,
     DynamicTableState,
+    NotIncrementalReason,
     RefreshEntry,
     TableAddress,
     declared_options,
+    not_incremental_reason,
     refresh_entry,
     table_state,
 )
+from service.operations.examples import response
 from service.operations.operation import Example, Metadata, Result, ReturnedId, omit_when_null, operation
 
-EXAMPLES: tuple[Example, ...] = ()
+DESCRIBED = {
+    "namespace": "shop",
+    "table": "order_details",
+    "state": "active",
+    "failures": 0,
+    "incremental": True,
+    "lag_ms": "<any>",
+    "refreshed_at": "<any>",
+    "created_at": "<any>",
+    **OPTIONS,
+    "table_id": "<any>",
+    "query": QUERY,
+    "classes": ["inner join", "projection"],
+    "schema": SCHEMA,
+    "sources": [
+        {
+            **address,
+            "name_in_query": address["table"],
+            "is_base": True,
+            "exists": True,
+            "snapshot_id": "<any>",
+            "current_snapshot_id": "<any>",
+        }
+        for address in ADDRESSES
+    ],
+    "dependents": [],
+    "refreshes": [REFRESH],
+}
+EXAMPLES = (
+    Example(
+        "Describe a dynamic table",
+        {"operation": "DESCRIBE_DYNAMIC_TABLE", **DETAILS},
+        response(description=DESCRIBED),
+        given=CREATED,
+    ),
+)
 # The refreshes by which the lag is measured.
 _MEASURED = 500
 
@@ -43,13 +82,6 @@ class DescribedSource(TableAddress):
     exists: bool = Field(description="false if it was dropped")
     snapshot_id: ReturnedId | None = omit_when_null("the snapshot that the rows are made of")
     current_snapshot_id: ReturnedId | None = omit_when_null("its snapshot now")
-
-
-class NotIncrementalReason(BaseModel):
-    """Why a query is computed in full at each refresh."""
-
-    code: str = Field(description="a stable code")
-    message: str = Field(description="the reason in words")
 
 
 class DynamicTableDescription(DeclaredOptions, DynamicTableState):
@@ -80,7 +112,6 @@ def describe_dynamic_table(
     table, found = definitions.load(request.table_name)
     refreshes = definitions.records.refreshes_of(table.uuid, _MEASURED)
     now, declared = now_ms(), found.definition
-    code, message = declared.full_code, declared.full_reason
     return DescribeDynamicTableResult(
         description=DynamicTableDescription(
             **table_state(found, now),
@@ -88,7 +119,7 @@ def describe_dynamic_table(
             table_id=table.uuid,
             query=declared.query,
             classes=list(declared.classes),
-            not_incremental=None if code is None else NotIncrementalReason(code=code, message=message or ""),
+            not_incremental=not_incremental_reason(declared),
             schema_=describe_schema(table.schema),
             lag_p95_ms=lag(found, refreshes, now).p95_ms,
             sources=_sources(found, _state(table), catalog, definitions),

@@ -13,12 +13,29 @@ from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
 from service.model.names import TableName
 from service.model.times import utc_or_none
+from service.operations.dynamic_examples import CREATED, DETAILS
 from service.operations.dynamic_requests import DynamicTableChange
 from service.operations.dynamic_results import TableAddress
+from service.operations.examples import response
 from service.operations.operation import Example, Result, omit_when_null, operation
 from service.tables.life import DroppedTable, TableLifecycle
 
-EXAMPLES: tuple[Example, ...] = ()
+EXAMPLES = (
+    Example(
+        "Drop a dynamic table",
+        {"operation": "DROP_DYNAMIC_TABLE", **DETAILS},
+        response(
+            snapshot=False,
+            table_dropped=True,
+            table_existed=True,
+            purged=False,
+            dropped=[],
+            table_id="<any>",
+            expires_at="<any>",
+        ),
+        given=CREATED,
+    ),
+)
 _WAY_OUT = "send cascade: true to drop these too"
 
 

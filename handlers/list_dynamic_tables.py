@@ -8,6 +8,7 @@ from service.dynamic.definitions import Definitions
 from service.ledger.dynamic_tables import DynamicTable
 from service.model.dynamic.definition import TableState
 from service.model.times import now_ms
+from service.operations.dynamic_examples import ADDRESSES, CREATED, OPTIONS, TENANT
 from service.operations.dynamic_results import (
     DeclaredOptions,
     DynamicTableState,
@@ -15,10 +16,31 @@ from service.operations.dynamic_results import (
     declared_options,
     table_state,
 )
+from service.operations.examples import response
 from service.operations.operation import Example, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged, ScopedRequest
 
-EXAMPLES: tuple[Example, ...] = ()
+LISTED = {
+    "namespace": "shop",
+    "table": "order_details",
+    "state": "active",
+    "failures": 0,
+    "incremental": True,
+    "lag_ms": "<any>",
+    "refreshed_at": "<any>",
+    "created_at": "<any>",
+    **OPTIONS,
+    "sources": ADDRESSES,
+    "last_mode": "FULL",
+}
+EXAMPLES = (
+    Example(
+        "List a namespace's dynamic tables",
+        {"operation": "LIST_DYNAMIC_TABLES", **TENANT},
+        response(snapshot=False, dynamic_tables=[LISTED]),
+        given=CREATED,
+    ),
+)
 
 
 class ListDynamicTables(Paged, ScopedRequest):

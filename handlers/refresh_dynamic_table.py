@@ -14,7 +14,9 @@ from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
 from service.model.dynamic.plan import RefreshMode
 from service.model.times import utc, utc_or_none
+from service.operations.dynamic_examples import CREATED, DETAILS
 from service.operations.dynamic_requests import DynamicTableChange
+from service.operations.examples import response
 from service.operations.operation import (
     AcceptedResult,
     Example,
@@ -25,7 +27,22 @@ from service.operations.operation import (
     operation,
 )
 
-EXAMPLES: tuple[Example, ...] = ()
+EXAMPLES = (
+    Example(
+        "Bring a dynamic table up to date",
+        {"operation": "REFRESH_DYNAMIC_TABLE", **DETAILS},
+        response(
+            mode="NO_DATA",
+            reason="NO_CHANGES",
+            records_inserted=0,
+            records_deleted=0,
+            pass_id="<any>",
+            pinned_at="<any>",
+            tables="<any>",
+        ),
+        given=CREATED,
+    ),
+)
 
 
 class RefreshDynamicTable(DynamicTableChange):

@@ -8,12 +8,21 @@ from service.dynamic.definitions import Definitions
 from service.ledger.dynamic_tables import RefreshFilter, RefreshOutcome
 from service.model.names import TableName
 from service.model.times import read_time_ms
+from service.operations.dynamic_examples import CREATED, DETAILS, REFRESH
 from service.operations.dynamic_requests import NamedDynamicTable
 from service.operations.dynamic_results import RefreshEntry, refresh_entry
+from service.operations.examples import response
 from service.operations.operation import Example, Result, operation
 from service.operations.paging import Page, Paged, ScopedRequest
 
-EXAMPLES: tuple[Example, ...] = ()
+EXAMPLES = (
+    Example(
+        "List the refreshes of a dynamic table",
+        {"operation": "REFRESH_HISTORY", **DETAILS, "state": "done"},
+        response(snapshot=False, refreshes=[REFRESH]),
+        given=CREATED,
+    ),
+)
 
 
 class RefreshHistory(NamedDynamicTable, Paged, ScopedRequest):

@@ -15,7 +15,6 @@ from service.engine.iceberg.reinitialise import ReinitialisedTable
 from service.engine.iceberg.swap import Gate
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource, StagedRefresh
 from service.engine.jobs.dynamic.refresh import PlanOf, commit_refresh, stage_all, stage_change
-from service.engine.jobs.edit import EditBase
 from service.engine.session.engine import Engine, Session
 from service.errors import CommitConflict
 from service.jobs.job import Job
@@ -49,7 +48,7 @@ def commit(session: Session, staged: StagedRefresh, batch: str, gate: Gate) -> i
 
 @dataclass
 class Computation:
-    """A refresh to compute and commit: by a plan, or in full without one."""
+    """A refresh to compute and commit."""
 
     parts: Committer
     job: Job
@@ -57,7 +56,10 @@ class Computation:
     compiled: Compiled
     sources: Sequence[RefreshSource]
     state: RefreshState
-    plan_of: PlanOf | None
+    stage: Callable[..., StagedRefresh]
+    """The job that computes it, given the work and `how`."""
+    how: PlanOf | str
+    """The plan, or SQL for the whole result."""
     becomes: Becomes | None = None
     counts: RefreshCounts = field(default_factory=RefreshCounts)
 
@@ -93,19 +95,24 @@ class Computation:
     def _staged(self, result: Table) -> StagedRefresh:
         summary = {REFRESH_STATE_PROPERTY: self.state.text(result.name.tenant)}
         becomes = None if self.becomes is None else self.becomes(result, self.compiled)
-        work = RefreshJob(self._base(result), self.compiled.schema, tuple(self.sources), summary, becomes)
-        engine, call = self.parts.engine, self.job.call
+        work = work_of(self.parts, result, self.compiled, self.sources, summary, becomes)
         with self.parts.holds.building_on(result.uuid, result.current_snapshot_id):
-            if self.plan_of is None:
-                return engine.run_for(call, stage_all, work, self.compiled.query.full)
-            return engine.run_for(call, stage_change, work, self.plan_of)
+            return self.parts.engine.run_for(self.job.call, self.stage, work, self.how)
 
-    def _base(self, result: Table) -> EditBase:
-        row_level = edit_policy(result.properties, self.parts.settings).row_level
-        base = base_of(result, row_level)
-        if base.row_level == "auto" and self.parts.holds.is_merged(result.uuid):
-            return replace(base, row_level="merge_on_read", keeps_files=True)
-        return base
+
+def work_of(
+    parts: Committer,
+    result: Table,
+    compiled: Compiled,
+    sources: Sequence[RefreshSource],
+    summary: Mapping[str, str],
+    becomes: ReinitialisedTable | None = None,
+) -> RefreshJob:
+    """What the engine works on: the result as it is, and the sources."""
+    base = base_of(result, edit_policy(result.properties, parts.settings).row_level)
+    if base.row_level == "auto" and parts.holds.is_merged(result.uuid):
+        base = replace(base, row_level="merge_on_read", keeps_files=True)
+    return RefreshJob(base, compiled.schema, tuple(sources), summary, becomes)
 
 
 def computed(
@@ -124,8 +131,10 @@ def computed(
     def plan_of(changed: Mapping[int, int]) -> IncrementalPlan:
         return compiled.query.plan(changed.keys())
 
-    by_change = plan_of if decision.mode == "INCREMENTAL" else None
-    work = Computation(parts, job, result, compiled, read, state, by_change, becomes)
+    by_change = decision.mode == "INCREMENTAL"
+    stage: Callable[..., StagedRefresh] = stage_change if by_change else stage_all
+    how = plan_of if by_change else compiled.query.full
+    work = Computation(parts, job, result, compiled, read, state, stage, how, becomes)
     with ExitStack() as held:
         for source, one in zip(sources, read, strict=True):
             held.enter_context(parts.holds.reading(source.table.uuid, one.new_id))

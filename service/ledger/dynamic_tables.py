@@ -205,6 +205,11 @@ class DynamicTableRecords:
             more = {"failures": failures, "reason": reason, "retry_ms": retry_ms, "state": state}
             connection.execute(update(dynamic_tables).where(this, dynamic_tables.c.state != "suspended").values(**more))
 
+    def delete(self, table_uuid: str) -> None:
+        """Delete what is recorded of a table that was never built."""
+        with self._ledger._writing() as connection:
+            forget_dynamic_table(connection, table_uuid)
+
     def put_refresh(self, done: RefreshRecord) -> None:
         """Record a refresh that starts, or how it ended; deletes the oldest ones of its table."""
         values = {

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.ledger.dynamic_tables import DynamicTable, RefreshOutcome, RefreshRecord
-from service.model.dynamic.definition import DynamicOptions, Mode, TableState
+from service.model.dynamic.definition import Definition, DynamicOptions, Mode, TableState
 from service.model.dynamic.plan import RefreshMode
 from service.model.dynamic.state import SourceState
 from service.model.dynamic.target_lag import show_target_lag
@@ -95,6 +95,19 @@ def source_snapshots(sources: Iterable[SourceState]) -> list[SourceSnapshot]:
         SourceSnapshot(namespace=one.namespace, table=one.table, snapshot_id=one.snapshot_id, is_base=one.is_base)
         for one in sources
     ]
+
+
+class NotIncrementalReason(BaseModel):
+    """Why a query is computed in full at each refresh."""
+
+    code: str = Field(description="a stable code")
+    message: str = Field(description="the reason in words")
+
+
+def not_incremental_reason(definition: Definition) -> NotIncrementalReason | None:
+    if definition.full_code is None:
+        return None
+    return NotIncrementalReason(code=definition.full_code, message=definition.full_reason or "")
 
 
 class DeclaredOptions(BaseModel):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from service.dynamic.query.adding import Adding, adding, by_adding
 from service.dynamic.query.changes import Changes, weighted
 from service.dynamic.query.compiled import NotIncremental, QuerySource
 from service.dynamic.query.dialect import parse, quoted
@@ -24,6 +25,7 @@ from service.dynamic.query.operators import (
     walk,
 )
 from service.dynamic.query.prune import prune
+from service.dynamic.query.result import Result, above, keyed_core
 from service.dynamic.query.rows import Rows, names
 from service.dynamic.query.sql_types import has_map
 from service.dynamic.query.tables import NamedTable, named_in, with_views
@@ -32,7 +34,6 @@ from service.model.dynamic.plan import WEIGHT, ChangedRows, IncrementalPlan, Rep
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.types import ColumnType, Field, fold_case
 
-HIDDEN = f"{RESERVED_COLUMN_PREFIX}key_"
 Steps = tuple[list[Step], ChangedRows | ReplacedKeys]
 
 
@@ -123,14 +124,14 @@ class _Compiler:
     def _incremental(self, fields: Sequence[Field]) -> Compiled:
         ctx, root = self._lower()
         core = keyed_core(root)
-        hidden: list[str] = []
-        if core is not None and isinstance(root, Select):
-            for key in core.keys:
-                if not _shown_as(root, core, key):
-                    name = f"{HIDDEN}{len(hidden) + 1}"
-                    _carry(root, core, key, name)
-                    hidden.append(name)
-        by_key = _path(root, core)
+        result = Result(root, core) if core is not None and isinstance(root, Select) else None
+        how = self._adding(ctx, result)
+        if result is not None:
+            for key in result.core.keys:
+                result.keep(key, f"{RESERVED_COLUMN_PREFIX}key_")
+            for name in how.state() if how is not None else ():
+                result.keep(name, f"{RESERVED_COLUMN_PREFIX}state_")
+        by_key = frozenset(map(id, above(root, core)))
         inexact = inexact_columns(root, lambda one, value: self._type(ctx, one, value), by_key)
         prune(root)
         full = Rows(root, frozenset()).rows(root, "new")
@@ -140,15 +141,27 @@ class _Compiler:
         exact = tuple(name for name in columns if name not in inexact and not has_map(kinds[name]))
 
         def plan(changed: Set[int]) -> Steps:
+            if how is not None and result is not None:
+                return by_adding(result.root, result, how, changed)
             if core is not None:
-                return by_keys(root, core, changed)
+                return by_keys(root, core, result, changed)
             if any(name in inexact for name in columns):
                 return by_exact_columns(root, exact, changed)
             return by_rows(root, changed)
 
-        return Compiled(self._sources(root), full, tuple(hidden), None, classes(ctx, root), plan)
+        hidden = tuple(result.hidden) if result is not None else ()
+        found = {**classes(ctx, root), **({"aggregate by adding": None} if how is not None else {})}
+        return Compiled(self._sources(root), full, hidden, None, tuple(found), plan)
 
-    def _type(self, ctx: Context, one: Operator, value: exp.Expression) -> ColumnType:
+    def _adding(self, ctx: Context, result: Result | None) -> Adding | None:
+        """How the aggregates of the result are added, if the query is made of one below a projection."""
+        if result is None or not isinstance(result.core, Group):
+            return None
+        if any(isinstance(one, Filter) for one in above(result.root, result.core)):
+            return None
+        return adding(result.core, lambda one, values: ctx.column_types(Select(one, {**values})), ctx.fresh)
+
+    def _type(self, ctx: Context, one: Operator, value: exp.Expr) -> ColumnType:
         return ctx.column_types(Select(one, {"value": value.copy()}))["value"]
 
     def _check_types(self, fields: Sequence[Field], full: str) -> None:
@@ -188,7 +201,7 @@ class _Compiler:
 
 def output_names(tree: exp.Query, fields: Sequence[Field]) -> tuple[str, ...]:
     """The names of the result's columns; a value without a name gets one that is made of its text."""
-    first: exp.Expression = tree
+    first: exp.Expr = tree
     while isinstance(first, exp.SetOperation | exp.Subquery):
         first = first.this
     found: list[str] = []
@@ -204,47 +217,6 @@ def output_names(tree: exp.Query, fields: Sequence[Field]) -> tuple[str, ...]:
             raise InvalidQuery(f"two columns of the result are called {name}; give one another name with AS")
         found.append(name)
     return tuple(found)
-
-
-def keyed_core(root: Operator) -> Group | Windows | None:
-    """The operator at the root, below projections and filters, whose rows are computed key by key."""
-    one = root
-    while isinstance(one, Select | Filter):
-        one = one.input
-    return one if isinstance(one, Group | Windows) else None
-
-
-def _path(root: Operator, core: Operator | None) -> frozenset[int]:
-    """The operators from the root to its core."""
-    found = set()
-    one = root
-    while core is not None and one is not core:
-        found.add(id(one))
-        one = one.inputs[0]
-    return frozenset(found)
-
-
-def _shown_as(root: Select, core: Operator, key: str) -> str | None:
-    """The column of the result that is a column of the core."""
-    for name, shown in root.expressions.items():
-        value, below = shown, root.input
-        while isinstance(value, exp.Column) and below is not core:
-            if isinstance(below, Select):
-                value = below.expressions[value.name]
-            below = below.inputs[0]
-        if below is core and isinstance(value, exp.Column) and value.name == key:
-            return name
-    return None
-
-
-def _carry(root: Select, core: Operator, key: str, name: str) -> None:
-    """Add a column of the core to the result."""
-    below = root.input
-    while below is not core:
-        if isinstance(below, Select):
-            below.expressions[key] = column(key)
-        below = below.inputs[0]
-    root.expressions[name] = column(key)
 
 
 def by_rows(root: Operator, changed: Set[int]) -> Steps:
@@ -264,16 +236,12 @@ def by_exact_columns(root: Operator, exact: tuple[str, ...], changed: Set[int]) 
     return changes.steps, ReplacedKeys(keys, exact, rows)
 
 
-def by_keys(root: Operator, core: Group | Windows, changed: Set[int]) -> Steps:
+def by_keys(root: Operator, core: Group | Windows, result: Result | None, changed: Set[int]) -> Steps:
     changes = Changes(root, changed)
     if not core.keys:
         keys = changes.any_change(core.input)
         return changes.steps, ReplacedKeys(keys, (), changes.view("change", changes.rows(root, "new")))
-    named = {}
-    for key in core.keys:
-        shown = key if root is core else _shown_as(root, core, key) if isinstance(root, Select) else None
-        assert shown is not None
-        named[key] = shown
+    named = {key: result.column_of(key) if result is not None else key for key in core.keys}
     keys = changes.keys(core, named)
     limit = Limit(keys, tuple(Pair(column(name), name) for name in named.values()))
     rows = changes.view("change", changes.rows(root, "new", (limit,)))
@@ -300,14 +268,14 @@ _NAMES = {
 }
 
 
-def classes(ctx: Context, root: Operator) -> tuple[str, ...]:
+def classes(ctx: Context, root: Operator) -> dict[str, None]:
     """The operators of the query."""
     found = dict(ctx.classes)
     for one in walk(root):
         name = type(one).__name__
         if name in _NAMES:
             found[_NAMES[name]] = None
-    return tuple(found)
+    return found
 
 
 __all__ = ["WEIGHT", "Compiled", "compile_query"]

@@ -3,12 +3,13 @@
 sqlglot knows many functions and writes some of them in another way. Here a call keeps its name and its arguments.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parsers.spark import SparkParser
 
 from service.errors import InvalidQuery
 
@@ -17,16 +18,16 @@ _PARSED = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "OVERLAY", "SUBSTR
 
 
 class FirnSpark(Spark):
-    class Parser(Spark.Parser):
-        FUNCTIONS = {}  # noqa: RUF012
-        NO_PAREN_FUNCTIONS = {}  # noqa: RUF012
-        FUNCTION_PARSERS = {name: Spark.Parser.FUNCTION_PARSERS[name] for name in _PARSED}  # noqa: RUF012
-        NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
-            name: parse for name, parse in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name in ("CASE", "IF")
+    class Parser(SparkParser):
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: SparkParser.FUNCTION_PARSERS[name] for name in _PARSED}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")
         }
 
 
-def parse(text: str) -> exp.Expression:
+def parse(text: str) -> exp.Expr:
     """The one statement of a text; raises InvalidQuery with the place of what cannot be read."""
     try:
         statements = [one for one in sqlglot.parse(text, dialect=FirnSpark) if one is not None]
@@ -42,7 +43,7 @@ def parse(text: str) -> exp.Expression:
     return statements[0]
 
 
-def sql_of(expression: exp.Expression) -> str:
+def sql_of(expression: exp.Expr) -> str:
     """The expression as Spark SQL."""
     return expression.sql(dialect=FirnSpark, comments=False)
 
@@ -51,7 +52,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def place(text: str, expression: exp.Expression) -> tuple[int | None, int | None]:
+def place(text: str, expression: exp.Expr) -> tuple[int | None, int | None]:
     """The line and column, from 1, of the expression's first name; nothing if it has none."""
     starts = [node.meta["start"] for node in expression.walk() if "start" in node.meta]
     return place_at(text, min(starts)) if starts else (None, None)

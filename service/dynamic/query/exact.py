@@ -22,7 +22,7 @@ from service.dynamic.query.operators import (
 from service.dynamic.query.sql_types import is_floating
 from service.model.schema.types import ColumnType
 
-Types = Callable[[Operator, exp.Expression], ColumnType]
+Types = Callable[[Operator, exp.Expr], ColumnType]
 """The type of an expression over an operator's columns."""
 
 
@@ -37,7 +37,7 @@ def inexact_columns(root: Operator, types: Types, kept_by_key: frozenset[int]) -
     """
     found: set[str] = set()
     for one in walk(root):
-        compared: list[exp.Expression] = []
+        compared: list[exp.Expr] = []
         match one:
             case Select():
                 found |= {name for name, value in one.expressions.items() if used([value]) & found}
@@ -64,7 +64,7 @@ def inexact_columns(root: Operator, types: Types, kept_by_key: frozenset[int]) -
     return found
 
 
-def _inexact(value: exp.Expression, below: Operator, found: set[str], types: Types) -> bool:
+def _inexact(value: exp.Expr, below: Operator, found: set[str], types: Types) -> bool:
     if used([value]) & found:
         return True
     for call in value.find_all(exp.Anonymous):

@@ -17,7 +17,7 @@ from service.dynamic.query.operators import substitute, used
 class Pair:
     """What has to equal a column of a view of keys."""
 
-    value: exp.Expression
+    value: exp.Expr
     key: str
     null_safe: bool = True
 
@@ -44,7 +44,7 @@ def limited(sql: str, columns: str, limits: Limits) -> str:
     return sql
 
 
-def renamed(limits: Limits, by: dict[str, exp.Expression]) -> Limits:
+def renamed(limits: Limits, by: dict[str, exp.Expr]) -> Limits:
     """The limits in terms of an operator's input."""
     return tuple(
         Limit(one.view, tuple(Pair(substitute(p.value, by), p.key, p.null_safe) for p in one.pairs)) for one in limits
@@ -64,12 +64,12 @@ def split(limits: Limits, columns: Container[str]) -> tuple[Limits, Limits]:
     return tuple(inside), tuple(left)
 
 
-def spread(limits: Limits, conditions: Sequence[exp.Expression]) -> Limits:
+def spread(limits: Limits, conditions: Sequence[exp.Expr]) -> Limits:
     """The limits, with all pairs that follow from equal values."""
     return tuple(Limit(one.view, _spread(one.pairs, conditions)) for one in limits)
 
 
-def _spread(pairs: tuple[Pair, ...], conditions: Sequence[exp.Expression]) -> tuple[Pair, ...]:
+def _spread(pairs: tuple[Pair, ...], conditions: Sequence[exp.Expr]) -> tuple[Pair, ...]:
     known = {(sql_of(pair.value), pair.key): pair for pair in pairs}
     waiting = list(pairs)
     while waiting:
@@ -83,14 +83,14 @@ def _spread(pairs: tuple[Pair, ...], conditions: Sequence[exp.Expression]) -> tu
     return tuple(known.values())
 
 
-def equalities(conditions: Iterable[exp.Expression]) -> Iterable[tuple[exp.Expression, exp.Expression]]:
+def equalities(conditions: Iterable[exp.Expr]) -> Iterable[tuple[exp.Expr, exp.Expr]]:
     """Both sides of each condition of the form a = b."""
     return [(one.this, one.expression) for one in conditions if isinstance(one, exp.EQ)]
 
 
 def equal_pairs(
-    conditions: Iterable[exp.Expression], here: Container[str], there: Container[str]
-) -> list[tuple[exp.Expression, exp.Expression, bool]]:
+    conditions: Iterable[exp.Expr], here: Container[str], there: Container[str]
+) -> list[tuple[exp.Expr, exp.Expr, bool]]:
     """The values of two inputs that conditions compare by = or <=>, and whether null equals null."""
     found = []
     for one in conditions:

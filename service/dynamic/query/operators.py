@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-Expressions = dict[str, exp.Expression]
+Expressions = dict[str, exp.Expr]
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ class Select(Operator):
 @dataclass(eq=False)
 class Filter(Operator):
     input: Operator
-    conditions: list[exp.Expression]
+    conditions: list[exp.Expr]
 
     @property
     def inputs(self) -> tuple[Operator, ...]:
@@ -99,7 +99,7 @@ class Join(Operator):
     """The inner join of its inputs: all combinations of their rows for which all conditions are true."""
 
     parts: list[Operator]
-    conditions: list[exp.Expression]
+    conditions: list[exp.Expr]
 
     @property
     def inputs(self) -> tuple[Operator, ...]:
@@ -118,7 +118,7 @@ class Matched(Operator):
     """LEFT, LEFT SEMI or LEFT ANTI."""
     left: Operator
     right: Operator
-    conditions: list[exp.Expression]
+    conditions: list[exp.Expr]
 
     @property
     def inputs(self) -> tuple[Operator, ...]:
@@ -189,15 +189,15 @@ def column(name: str) -> exp.Column:
     return exp.Column(this=exp.Identifier(this=name, quoted=False))
 
 
-def used(expressions: Iterable[exp.Expression]) -> set[str]:
+def used(expressions: Iterable[exp.Expr]) -> set[str]:
     """The columns that expressions read."""
     return {node.name for one in expressions for node in one.find_all(exp.Column)}
 
 
-def substitute(expression: exp.Expression, by: Mapping[str, exp.Expression]) -> exp.Expression:
+def substitute(expression: exp.Expr, by: Mapping[str, exp.Expr]) -> exp.Expr:
     """The expression with columns replaced by others' expressions."""
 
-    def replaced(node: exp.Expression) -> exp.Expression:
+    def replaced(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column) or node.name not in by:
             return node
         new = by[node.name].copy()

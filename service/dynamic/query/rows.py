@@ -1,6 +1,6 @@
 """Operators as SQL: the rows of each at the snapshot of this refresh (NEW) or of the last one (OLD)."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Literal
 
 from sqlglot import exp
@@ -33,11 +33,11 @@ def names(columns: Iterable[str]) -> str:
     return ", ".join(map(quoted, columns)) or f"1 AS {NO_COLUMN}"
 
 
-def select_list(expressions: dict[str, exp.Expression], columns: Iterable[str]) -> str:
+def select_list(expressions: dict[str, exp.Expr], columns: Iterable[str]) -> str:
     return ", ".join(f"{sql_of(expressions[c])} AS {quoted(c)}" for c in columns) or f"1 AS {NO_COLUMN}"
 
 
-def all_true(conditions: Iterable[exp.Expression]) -> str:
+def all_true(conditions: Iterable[exp.Expr]) -> str:
     return " AND ".join(f"({sql_of(one)})" for one in conditions)
 
 
@@ -46,6 +46,7 @@ class Rows:
 
     def __init__(self, root: Operator, changed: Set[int]) -> None:
         self.steps: list[Step] = []
+        self._given: dict[int, str] = {}
         self._changed = {
             id(one): any(isinstance(each, Source) and each.number in changed for each in walk(one))
             for one in walk(root)
@@ -63,6 +64,8 @@ class Rows:
 
     def rows(self, one: Operator, version: Version, limits: Limits = ()) -> str:
         """The operator's rows, with the keys that the limits name."""
+        if id(one) in self._given:
+            return self._given[id(one)]
         if not self.changes(one):
             version = "new"
         match one:
@@ -94,6 +97,13 @@ class Rows:
                 )
                 return f"{self.part(one, 0, left)} {one.kind} {self.part(one, 1, right)}"
         raise AssertionError(one)
+
+    def over(self, root: Operator, core: Operator, sql: str) -> str:
+        """The rows of the root if those of an operator below it are the given ones."""
+        self._given[id(core)] = sql
+        found = self.rows(root, "new")
+        del self._given[id(core)]
+        return found
 
     def part(self, one: Union | SetOperation, i: int, sql: str, weight: str = "") -> str:
         """The ith input's rows, with the names of the operator."""
@@ -147,7 +157,7 @@ class Rows:
             here = here & {*join.columns, *used(waiting)}
         return _selected(join.columns, weight, sql, where)
 
-    def limit(self, view: str, pairs: list[tuple[exp.Expression, exp.Expression, bool]]) -> Limit:
+    def limit(self, view: str, pairs: list[tuple[exp.Expr, exp.Expr, bool]]) -> Limit:
         """The limit to the keys of a view: its value (first) of each pair equals the other operator's."""
         if all(isinstance(near, exp.Column) for near, _, _ in pairs):
             return Limit(view, tuple(Pair(far, near.name, null_safe) for near, far, null_safe in pairs))
@@ -190,14 +200,18 @@ class Rows:
             sql = f"SELECT {select_list(expressions, one.columns)} FROM ({below}) AS a"
         return limited(sql, names(one.columns), above)
 
-    def _ordered(self, one: Windows, name: str) -> exp.Expression:
+    def _ordered(self, one: Windows, name: str) -> exp.Expr:
         function = one.functions[name]
         if name not in one.tie_break:
             return function
         function = function.copy()
         order = function.args.get("order") or exp.Order(expressions=[])
         known = {sql_of(each.this) for each in order.expressions}
-        more = [exp.Ordered(this=column(c)) for c in one.input.columns if c not in known and c not in one.keys]
+        more = [
+            exp.Ordered(this=column(c), nulls_first=True)
+            for c in one.input.columns
+            if c not in known and c not in one.keys
+        ]
         function.set("order", exp.Order(expressions=[*order.expressions, *more]))
         return function
 
@@ -207,7 +221,7 @@ def simple(one: Operator) -> bool:
     return isinstance(one, Source) or (isinstance(one, Select | Filter) and simple(one.input))
 
 
-def _selected(columns: Iterable[str], weight: bool, sql: str, where: list[exp.Expression]) -> str:
+def _selected(columns: Iterable[str], weight: bool, sql: str, where: list[exp.Expr]) -> str:
     fields = f"{', '.join(map(quoted, columns))}, {WEIGHT}".removeprefix(", ") if weight else names(columns)
     return f"SELECT {fields} FROM {sql}" + (f" WHERE {all_true(where)}" if where else "")
 
@@ -216,11 +230,11 @@ def _covers(part: Limit, whole: Limit) -> bool:
     return part.view == whole.view and {p.key for p in part.pairs} >= {p.key for p in whole.pairs}
 
 
-def _columns(columns: dict[str, tuple[str, ...]], i: int) -> dict[str, exp.Expression]:
+def _columns(columns: Mapping[str, tuple[str, ...]], i: int) -> dict[str, exp.Expr]:
     return {name: column(inputs[i]) for name, inputs in columns.items()}
 
 
-def _next(here: set[str], rest: list[tuple[Operator, Version, Limits]], waiting: list[exp.Expression]) -> int:
+def _next(here: set[str], rest: list[tuple[Operator, Version, Limits]], waiting: list[exp.Expr]) -> int:
     """Which of the inputs comes next."""
     for i, (part, _, _) in enumerate(rest):
         if equal_pairs(waiting, here, set(part.columns)):

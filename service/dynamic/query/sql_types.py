@@ -19,7 +19,7 @@ _NAMES = {
 }
 
 
-def cast(value: exp.Expression, kind: ColumnType) -> exp.Expression | None:
+def cast(value: exp.Expr, kind: ColumnType) -> exp.Expr | None:
     """The value as a type; None if the type is nested."""
     if isinstance(kind, DecimalType):
         return exp.Cast(this=value, to=exp.DataType.build(f"DECIMAL({kind.precision}, {kind.scale})", dialect="spark"))
@@ -28,7 +28,7 @@ def cast(value: exp.Expression, kind: ColumnType) -> exp.Expression | None:
     return None
 
 
-def typed_null(kind: ColumnType) -> exp.Expression | None:
+def typed_null(kind: ColumnType) -> exp.Expr | None:
     """NULL of a type; None if the type is nested."""
     return cast(exp.Null(), kind)
 

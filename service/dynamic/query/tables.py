@@ -30,7 +30,7 @@ def tables_named(query: str) -> tuple[NamedTable, ...]:
     return named_in(query, parse(query))
 
 
-def named_in(text: str, tree: exp.Expression) -> tuple[NamedTable, ...]:
+def named_in(text: str, tree: exp.Expr) -> tuple[NamedTable, ...]:
     found: dict[tuple[str | None, str], list[tuple[int, int, str]]] = {}
     _collect(text, tree, frozenset(), found)
     return tuple(
@@ -49,7 +49,7 @@ def with_views(text: str, tables: tuple[NamedTable, ...]) -> str:
 
 def _collect(
     text: str,
-    node: exp.Expression,
+    node: exp.Expr,
     ctes: frozenset[str],
     found: dict[tuple[str | None, str], list[tuple[int, int, str]]],
 ) -> None:

@@ -10,21 +10,28 @@ _LAG = re.compile(r"\s*(\d{1,9})\s+(second|minute|hour|day)s?\s*", re.IGNORECASE
 _LONGEST_S = 366 * 86_400
 
 
-def parse_target_lag(text: str, field: str = "target_lag") -> int | None:
-    """The seconds of a target lag; None for `downstream`."""
+def read_lag(text: str) -> int | None:
+    """The seconds of a target lag; None for `downstream`. Raises ValueError, which says what is wrong."""
     if text.strip().lower() == DOWNSTREAM:
         return None
     found = _LAG.fullmatch(text)
     if found is None:
-        raise InvalidRequest.at(
-            field,
+        raise ValueError(
             f"{text[:80]!r} is not a target lag; write a whole number and second, minute, hour or day, such as "
-            "'5 minutes', or 'downstream'",
+            "'5 minutes', or 'downstream'"
         )
     seconds = int(found[1]) * _SECONDS[found[2].lower()]
     if not 1 <= seconds <= _LONGEST_S:
-        raise InvalidRequest.at(field, f"{text.strip()!r} is not between '1 second' and '366 days'; choose another one")
+        raise ValueError(f"{text.strip()!r} is not between '1 second' and '366 days'; choose another one")
     return seconds
+
+
+def parse_target_lag(text: str, field: str = "target_lag") -> int | None:
+    """The same for a field of a request; raises InvalidRequest."""
+    try:
+        return read_lag(text)
+    except ValueError as e:
+        raise InvalidRequest.at(field, str(e)) from e
 
 
 def show_target_lag(seconds: int | None) -> str:

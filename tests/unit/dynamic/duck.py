@@ -1,5 +1,6 @@
-"""Dynamic tables on DuckDB: sources, the whole result of a query, and the steps of a refresh. No Spark."""
+"""Dynamic tables on DuckDB: sources with versions, and results that are refreshed by plans. No Spark."""
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from service.errors import InvalidQuery
 from service.model.dynamic.plan import RESULT, WEIGHT, ChangedRows, delta, new, old
 from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 
+Row = tuple[Any, ...]
 _TYPES = {
     "VARCHAR": "string",
     "INTEGER": "integer",
@@ -24,10 +26,12 @@ _TYPES = {
     "DATE": "date",
     "TIMESTAMP": "timestamp",
     "TIMESTAMP WITH TIME ZONE": "timestamptz",
+    "HUGEINT": "long",
 }
-_NAMES = {name: kind for kind, name in _TYPES.items()}
+_NAMES = {name: kind for kind, name in _TYPES.items() if kind != "HUGEINT"}
 
 
+@functools.lru_cache(maxsize=4096)
 def to_duck(sql: str) -> str:
     """Spark's SQL as DuckDB's."""
     return sqlglot.transpile(sql, read="spark", write="duckdb")[0].replace("RAISE_ERROR(", "error(")
@@ -37,29 +41,72 @@ def column_type(name: str) -> ColumnType:
     if name.startswith("DECIMAL("):
         precision, scale = name.removeprefix("DECIMAL(").removesuffix(")").split(",")
         return DecimalType(int(precision), int(scale))
-    return Primitive(_TYPES.get(name, "long" if name in ("HUGEINT", "UBIGINT") else "string"))
+    return Primitive(_TYPES.get(name, "string"))
+
+
+def fields_of(db: duckdb.DuckDBPyConnection, table: str) -> tuple[Field, ...]:
+    return tuple(Field(name, column_type(kind)) for name, kind, *_ in db.execute(f"DESCRIBE {table}").fetchall())
 
 
 class Duck:
-    """Sources by name, with rows that tests change, and dynamic tables over them."""
+    """Sources by name. Tests change their tables by SQL or by rows; `commit` makes that a version."""
 
-    def __init__(self, schemas: Mapping[str, Sequence[Field]]) -> None:
+    def __init__(self, schemas: Mapping[str, Sequence[Field]] | None = None) -> None:
         self.db = duckdb.connect()
-        self.schemas = schemas
-        self.rows: dict[str, Counter[tuple[Any, ...]]] = {name: Counter() for name in schemas}
+        self.schemas: dict[str, Sequence[Field]] = {}
+        self.version = 0
+        self._changes: dict[tuple[str, int, int], bool] = {}
+        for name, fields in (schemas or {}).items():
+            columns = ", ".join(
+                f'"{one.name}" {_NAMES[str(one.type)] if isinstance(one.type, Primitive) else one.type}' for one in fields
+            )
+            self.db.execute(f"CREATE TABLE {name} ({columns})")
+            self.add(name)
 
-    def compile(self, query: str, **options: Any) -> "DuckTable":
+    def add(self, name: str) -> None:
+        """Make a table of the database a source."""
+        self.schemas[name] = fields_of(self.db, name)
+        self.db.execute(f"CREATE TABLE {name}_v0 AS FROM {name}")
+
+    def insert(self, table: str, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' for _ in row)})", list(row))
+
+    def delete(self, table: str, row: Row) -> None:
+        """Delete one row of all that are equal to it."""
+        names = [one.name for one in self.schemas[table]]
+        same = " AND ".join(f'"{name}" IS NOT DISTINCT FROM ?' for name in names)
+        self.db.execute(
+            f"DELETE FROM {table} WHERE rowid = (SELECT MIN(rowid) FROM {table} WHERE {same})", list(row)
+        )
+
+    def rows(self, table: str) -> list[Row]:
+        return self.db.execute(f"FROM {table} ORDER BY ALL").fetchall()
+
+    def commit(self) -> None:
+        self.version += 1
+        for name in self.schemas:
+            self.db.execute(f"CREATE TABLE {name}_v{self.version} AS FROM {name}")
+
+    def changed(self, name: str, before: int) -> bool:
+        """Whether the table's rows changed since a version."""
+        key = (name, before, self.version)
+        if key not in self._changes:
+            columns = ", ".join(f'"{one.name}"' for one in self.schemas[name])
+            there = self.db.execute(f"SELECT 1 FROM ({self.difference(name, before, columns)}) LIMIT 1").fetchone()
+            self._changes[key] = there is not None
+        return self._changes[key]
+
+    def difference(self, name: str, before: int, columns: str) -> str:
+        """The change of the table since a version, in some columns."""
+        return (
+            f"SELECT {columns}, SUM({WEIGHT})::BIGINT AS {WEIGHT} FROM ("
+            f"SELECT {columns}, 1 AS {WEIGHT} FROM {name}_v{self.version} "
+            f"UNION ALL SELECT {columns}, -1 FROM {name}_v{before}) GROUP BY ALL HAVING SUM({WEIGHT}) <> 0"
+        )
+
+    def table(self, query: str, **options: Any) -> "DuckTable":
         return DuckTable(self, query, **options)
-
-    def change(
-        self, table: str, added: Iterable[tuple[Any, ...]] = (), removed: Iterable[tuple[Any, ...]] = ()
-    ) -> None:
-        rows = self.rows[table]
-        rows.update(added)
-        for row in removed:
-            assert rows[row] > 0, f"{row} is not in {table}"
-            rows[row] -= 1
-        self.rows[table] = +rows
 
 
 class DuckTable:
@@ -67,107 +114,103 @@ class DuckTable:
 
     def __init__(self, duck: Duck, query: str, **options: Any) -> None:
         self.duck, self.db, self.query = duck, duck.db, query
+        self.deduplicated = bool(options.get("deduplicated"))
         self.tables = tables_named(query)
         self.fields = [duck.schemas[one.table] for one in self.tables]
-        self._views(dict(self.snapshot()))
+        self.seen = duck.version
+        for i, one in enumerate(self.tables):
+            self.db.execute(f"CREATE OR REPLACE VIEW {new(i)} AS FROM {one.table}_v{self.seen}")
         self.compiled: Compiled = compile_query(query, self.fields, self.types, **options)
-        self.seen = self.snapshot()
-        self.db.execute(f"CREATE OR REPLACE TABLE {RESULT} AS {to_duck(self.compiled.full)}")
+        self.result_table = f"result_{id(self)}"
+        self.db.execute(f"CREATE TABLE {self.result_table} AS {to_duck(self.compiled.full)}")
+        self.columns = [row[0] for row in self.db.execute(f"DESCRIBE {self.result_table}").fetchall()]
 
     def types(self, sql: str) -> tuple[Field, ...]:
         try:
-            found = self.db.execute(f"DESCRIBE {to_duck(sql)}").fetchall()
+            return fields_of(self.db, to_duck(sql))
         except duckdb.Error as error:
             raise InvalidQuery(str(error)) from error
-        return tuple(Field(name, column_type(kind)) for name, kind, *_ in found)
-
-    def snapshot(self) -> dict[str, Counter[tuple[Any, ...]]]:
-        return {one.table: Counter(self.duck.rows[one.table]) for one in self.tables}
 
     def refresh(self) -> set[int]:
         """Apply the change since the last refresh; which sources changed."""
-        now = self.snapshot()
-        changed = {i for i, one in enumerate(self.tables) if now[one.table] != self.seen[one.table]}
+        changed = {i for i, one in enumerate(self.tables) if self.duck.changed(one.table, self.seen)}
+        self._views()
         if changed:
-            self._views(now)
             self._apply(changed)
-        self.seen = now
+        self.seen = self.duck.version
         return changed
 
+    def _views(self) -> None:
+        """The views of the sources, with only the columns that the query reads."""
+        for i, (one, source) in enumerate(zip(self.tables, self.compiled.sources, strict=True)):
+            columns = ", ".join(f'"{name}"' for name in source.columns)
+            for view, version in ((new(i), self.duck.version), (old(i), self.seen)):
+                self.db.execute(f"CREATE OR REPLACE VIEW {view} AS SELECT {columns} FROM {one.table}_v{version}")
+            difference = self.duck.difference(one.table, self.seen, columns)
+            self.db.execute(f"CREATE OR REPLACE TEMP TABLE {delta(i)} AS {difference}")
+
     def _apply(self, changed: set[int]) -> None:
+        self.db.execute(f"CREATE OR REPLACE TEMP VIEW {RESULT} AS FROM {self.result_table}")
         plan = self.compiled.plan(changed)
         for step in plan.steps:
             self.db.execute(f"CREATE OR REPLACE TEMP TABLE {step.view} AS {to_duck(step.sql)}")
-        columns = [row[0] for row in self.db.execute(f"DESCRIBE {RESULT}").fetchall()]
-        shown = ", ".join(f'"{name}"' for name in columns)
-        before = bag(self.db.execute(f"SELECT {shown} FROM {RESULT}").fetchall())
+        shown = ", ".join(f'"{name}"' for name in self.columns)
+        before = self._rows(f"SELECT {shown} FROM {self.result_table}")
         if isinstance(plan.change, ChangedRows):
             after = Counter(before)
             for *row, weight in self.db.execute(f"SELECT {shown}, {WEIGHT} FROM {plan.change.view}").fetchall():
-                after[plain(row)] += weight
-            assert all(count >= 0 for count in after.values()), f"rows that were not there: {after - before}"
+                after[tuple(row)] += weight
+            negative = {row: count for row, count in folded(after).items() if count < 0}
+            assert not negative, f"rows that were not there: {negative}"
+            final = list(folded(after).elements())
         else:
-            rows = self.db.execute(f"SELECT {shown} FROM {plan.change.rows}").fetchall()
             names = ", ".join(f'"{name}"' for name in plan.change.columns) or "1"
-            keys = {plain(row) for row in self.db.execute(f"SELECT {names} FROM {plan.change.keys}").fetchall()}
-            places = [columns.index(name) for name in plan.change.columns]
-            kept = Counter(
-                {
-                    row: n
-                    for row, n in before.items()
-                    if not keys or (places and tuple(row[i] for i in places) not in keys)
-                }
-            )
-            after = kept + (bag(rows) if keys else Counter())
-        self.db.execute(f"DELETE FROM {RESULT}")
-        self._insert(RESULT, [row for row, count in after.items() for _ in range(count)])
+            keys = set(folded(self._rows(f"SELECT {names} FROM {plan.change.keys}")))
+            places = [self.columns.index(name) for name in plan.change.columns]
+            kept = [row for row in before.elements() if not keys or (places and _key(row, places) not in keys)]
+            fresh = list(self._rows(f"SELECT {shown} FROM {plan.change.rows}").elements()) if keys else []
+            assert not places or all(_key(row, places) in keys for row in fresh), "a row whose key has not changed"
+            final = [*kept, *fresh]
+        self.db.execute(f"DELETE FROM {self.result_table}")
+        marks = ", ".join("?" for _ in self.columns)
+        if final:
+            values = ", ".join(f"({marks})" for _ in final)
+            self.db.execute(f"INSERT INTO {self.result_table} VALUES {values}", [_raw(v) for row in final for v in row])
 
-    def result(self) -> Counter[tuple[Any, ...]]:
+    def _rows(self, sql: str) -> Counter[Row]:
+        return Counter(self.db.execute(sql).fetchall())
+
+    def result(self) -> Counter[Row]:
         """The result without its hidden columns."""
-        hidden = set(self.compiled.hidden)
-        columns = [row[0] for row in self.db.execute(f"DESCRIBE {RESULT}").fetchall() if row[0] not in hidden]
-        shown = ", ".join(f'"{name}"' for name in columns)
-        return bag(self.db.execute(f"SELECT {shown} FROM {RESULT}").fetchall())
+        shown = ", ".join(f'"{name}"' for name in self.columns if name not in self.compiled.hidden)
+        return folded(self._rows(f"SELECT {shown} FROM {self.result_table}"))
 
-    def recomputed(self) -> Counter[tuple[Any, ...]]:
-        """The rows of the query's own text."""
-        return bag(self.db.execute(to_duck(with_views(self.query, self.tables))).fetchall())
-
-    def _views(self, now: Mapping[str, Counter[tuple[Any, ...]]]) -> None:
+    def recomputed(self) -> Counter[Row]:
+        """The rows of the query's own text, at the version of the last refresh."""
         for i, one in enumerate(self.tables):
-            fields = self.fields[i]
-            before = self.seen[one.table] if hasattr(self, "seen") else now[one.table]
-            difference = Counter(now[one.table])
-            difference.subtract(before)
-            self._table(new(i), fields, [row for row, n in now[one.table].items() for _ in range(n)])
-            self._table(old(i), fields, [row for row, n in before.items() for _ in range(n)])
-            weighted = [(*row, n) for row, n in difference.items() if n]
-            self._table(delta(i), [*fields, Field(WEIGHT, Primitive("long"))], weighted)
-
-    def _table(self, name: str, fields: Sequence[Field], rows: list[tuple[Any, ...]]) -> None:
-        columns = ", ".join(
-            f'"{one.name}" {_NAMES[str(one.type)] if isinstance(one.type, Primitive) else one.type}' for one in fields
-        )
-        self.db.execute(f"CREATE OR REPLACE TABLE {name} ({columns})")
-        self._insert(name, rows)
-
-    def _insert(self, name: str, rows: list[tuple[Any, ...]]) -> None:
-        if rows:
-            marks = ", ".join("?" for _ in rows[0])
-            values = ", ".join(f"({marks})" for _ in rows)
-            self.db.execute(f"INSERT INTO {name} VALUES {values}", [each for row in rows for each in row])
+            self.db.execute(f"CREATE OR REPLACE VIEW {new(i)} AS FROM {one.table}_v{self.seen}")
+        rows = folded(self._rows(to_duck(with_views(self.query, self.tables))))
+        return Counter(set(rows)) if self.deduplicated else rows
 
 
-def plain(row: Iterable[Any]) -> tuple[Any, ...]:
-    """A row whose values are equal if SQL says so: NaN equals NaN, -0.0 equals 0.0."""
-    return tuple(_plain(value) for value in row)
+def folded(rows: Counter[Row]) -> Counter[Row]:
+    """The rows with values that are equal if SQL says so, and with sums that are equal but for the last digits."""
+    found: Counter[Row] = Counter()
+    for row, count in rows.items():
+        found[tuple(map(_folded, row))] += count
+    return Counter({row: count for row, count in found.items() if count})
 
 
-def _plain(value: Any) -> Any:
+def _folded(value: Any) -> Any:
     if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
+        return "NaN" if math.isnan(value) else float(f"{value:.12g}") + 0.0
     return value
 
 
-def bag(rows: Iterable[Iterable[Any]]) -> Counter[tuple[Any, ...]]:
-    return Counter(map(plain, rows))
+def _raw(value: Any) -> Any:
+    return math.nan if value == "NaN" else value
+
+
+def _key(row: Row, places: list[int]) -> Row:
+    return tuple(_folded(row[i]) for i in places)
+

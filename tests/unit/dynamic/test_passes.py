@@ -1,6 +1,7 @@
 """A pass: all its tables agree, and what fails holds back only what depends on it."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,6 @@ import pytest
 from service.errors import Cancelled, InvalidQuery, StorageUnavailable
 from service.jobs.jobs import Jobs
 from service.model.call import Call
-from service.model.dynamic.definition import DynamicOptions
 from service.model.dynamic.state import RefreshState, state_of
 from tests.fakes import FakeOwners
 from tests.support.refreshing import INCREMENTAL, Refreshing, expire
@@ -217,7 +217,7 @@ def test_cascade_refreshes_what_depends_on_a_table_and_what_that_needs(world: Re
 
 def test_an_unscheduled_source_is_left_to_requests_by_the_worker(world: Refreshing) -> None:
     world.base("orders")
-    world.dynamic("first", "orders", options=DynamicOptions(300, scheduled=False))
+    world.dynamic("first", "orders", options=replace(INCREMENTAL, scheduled=False))
     world.dynamic("second", "first")
     world.refresh("second")
     world.add("orders")

@@ -43,7 +43,7 @@ class Scope:
     visible: list[Named]
     """The columns that `*` stands for, and that names without a table find."""
     outer: "Scope | None" = None
-    aliases: dict[str, exp.Expression] = field(default_factory=dict)
+    aliases: dict[str, exp.Expr] = field(default_factory=dict)
     """The select list's own names so far, for those that are no columns."""
 
 
@@ -54,16 +54,16 @@ class Lowered:
     operator: Operator
     outputs: list[tuple[str | None, str]]
     """The columns of the result: name, if it has one, and column of the operator."""
-    outer: list[exp.Expression]
+    outer: list[exp.Expr]
     """The conditions that also read columns of the query around it."""
-    empty: exp.Expression | None = None
+    empty: exp.Expr | None = None
     """Of an aggregate without GROUP BY that is grouped by the columns it shares with the query around it: its value
     if no row is found."""
 
 
 @dataclass
 class Cte:
-    query: exp.Expression
+    query: exp.Expr
     columns: tuple[str, ...]
     visible: "dict[str, Cte]"
     lowered: Lowered | None = None
@@ -72,8 +72,8 @@ class Cte:
 @dataclass
 class Window:
     name: str
-    keys: tuple[exp.Expression, ...]
-    function: exp.Expression
+    keys: tuple[exp.Expr, ...]
+    function: exp.Expr
     tie_break: bool
 
 
@@ -84,10 +84,10 @@ class Block:
     operator: Operator
     scope: Scope
     ctes: dict[str, Cte]
-    outer: list[exp.Expression] = field(default_factory=list)
+    outer: list[exp.Expr] = field(default_factory=list)
     group: Group | None = None
     """Set once rows have become groups."""
-    group_keys: list[tuple[exp.Expression, str]] = field(default_factory=list)
+    group_keys: list[tuple[exp.Expr, str]] = field(default_factory=list)
     """The values that are grouped by, and their columns."""
     windows: list[Window] | None = None
     """The window functions found so far; None where there can be none."""
@@ -100,7 +100,7 @@ class Context:
     sources: dict[tuple[str | None, str], tuple[int, Sequence[Field]]]
     """By namespace and table: the number and the columns."""
     types: Types
-    query: "Callable[[Context, exp.Expression, dict[str, Cte], Scope | None], Lowered]"
+    query: "Callable[[Context, exp.Expr, dict[str, Cte], Scope | None], Lowered]"
     """Reads a query; here because expressions contain queries and queries contain expressions."""
     classes: dict[str, None] = field(default_factory=dict)
     """The operators found so far, in order."""
@@ -111,27 +111,29 @@ class Context:
         self._count += 1
         return f"c{self._count}_{re.sub(r'[^a-z0-9_]', '', name.lower())[:30]}".rstrip("_")
 
-    def refuse(self, code: str, message: str, node: exp.Expression | None) -> NoReturn:
+    def refuse(self, code: str, message: str, node: exp.Expr | None) -> NoReturn:
         line, column = place(self.text, node) if node is not None else (None, None)
         raise Unsupported(NotIncremental(code, message, line, column))
 
-    def unsupported(self, node: exp.Expression, what: str | None = None) -> NoReturn:
+    def unsupported(self, node: exp.Expr, what: str | None = None) -> NoReturn:
         shown = what or f"{type(node).__name__}: {node.sql('spark', comments=False)[:80]}"
         self.refuse("UNSUPPORTED", f"{shown} is not supported in an incremental refresh", node)
 
-    def check_args(self, node: exp.Expression, *known: str) -> None:
+    def check_args(self, node: exp.Expr, *known: str) -> None:
         """Refuse parts of a node that are not known here."""
         for name, value in node.args.items():
             if value not in (None, [], False) and name not in known:
                 self.unsupported(node, f"{name.strip('_').upper()} in {type(node).__name__.upper()}")
 
-    def wrong(self, problem: str, node: exp.Expression) -> NoReturn:
+    def wrong(self, problem: str, node: exp.Expr) -> NoReturn:
         line, column = place(self.text, node)
         raise InvalidQuery(f"{problem} (line {line}, column {column})", field="query")
 
     def column_types(self, one: Operator) -> dict[str, ColumnType]:
         """The types of the operator's columns."""
         columns = one.produced
+        if not columns:
+            return {}
         found = self.types(Rows(one, frozenset()).rows(one, "new"))
         return {name: field.type for name, field in zip(columns, found, strict=True)}
 

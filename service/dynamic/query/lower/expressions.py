@@ -1,6 +1,7 @@
 """Expressions over the columns of operators."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlglot import exp
 
@@ -18,7 +19,7 @@ from service.dynamic.query.lower.subqueries import membership, scalar
 from service.dynamic.query.lower.windows import window
 from service.dynamic.query.operators import Select, column, used
 
-_FIELDS: dict[type[exp.Expression], frozenset[str]] = {
+_FIELDS: dict[type[exp.Expr], frozenset[str]] = {
     exp.In: frozenset({"this", "expressions"}),
     exp.Anonymous: frozenset({"this", "expressions"}),
     exp.Literal: frozenset({"this", "is_string"}),
@@ -43,7 +44,7 @@ _TYPES = frozenset(
 )
 
 
-def lower(ctx: Context, node: exp.Expression, block: Block) -> exp.Expression:
+def lower(ctx: Context, node: exp.Expr, block: Block) -> exp.Expr:
     """The expression over the columns of the block's operator, or of its groups once there are some."""
     if block.group is not None and not _above_rows(node):
         below = _rows(ctx, node, block)
@@ -71,17 +72,17 @@ def lower(ctx: Context, node: exp.Expression, block: Block) -> exp.Expression:
     return _rebuilt(ctx, node, block)
 
 
-def _rebuilt(ctx: Context, node: exp.Expression, block: Block) -> exp.Expression:
-    args = {}
+def _rebuilt(ctx: Context, node: exp.Expr, block: Block) -> exp.Expr:
+    args: dict[str, Any] = {}
     for name, value in node.args.items():
         if isinstance(value, list):
-            args[name] = [lower(ctx, each, block) if isinstance(each, exp.Expression) else each for each in value]
+            args[name] = [lower(ctx, each, block) if isinstance(each, exp.Expr) else each for each in value]
         else:
-            args[name] = lower(ctx, value, block) if isinstance(value, exp.Expression) else value
+            args[name] = lower(ctx, value, block) if isinstance(value, exp.Expr) else value
     return type(node)(**args)
 
 
-def _rows(ctx: Context, node: exp.Expression, block: Block) -> exp.Expression:
+def _rows(ctx: Context, node: exp.Expr, block: Block) -> exp.Expr:
     """The expression over the rows that the block groups."""
     assert block.group is not None
     rows = Block(block.group.input, block.scope, block.ctes)
@@ -91,18 +92,18 @@ def _rows(ctx: Context, node: exp.Expression, block: Block) -> exp.Expression:
     return value
 
 
-def function_name(node: exp.Expression) -> str | None:
+def function_name(node: exp.Expr) -> str | None:
     return str(node.this).lower() if isinstance(node, exp.Anonymous) else None
 
 
-def aggregate_name(node: exp.Expression) -> str | None:
+def aggregate_name(node: exp.Expr) -> str | None:
     """The aggregate that a call is, with or without FILTER."""
     call = node.this if isinstance(node, exp.Filter) else node
     name = function_name(call)
     return name if name in AGGREGATES else None
 
 
-def has_aggregate(node: exp.Expression | None) -> bool:
+def has_aggregate(node: exp.Expr | None) -> bool:
     """Whether the expression itself, not a subquery in it, has an aggregate that is no window function."""
     if node is None or isinstance(node, exp.Query | exp.Subquery):
         return False
@@ -113,16 +114,16 @@ def has_aggregate(node: exp.Expression | None) -> bool:
     return aggregate_name(node) is not None or any(has_aggregate(each) for each in node.iter_expressions())
 
 
-def _above_rows(node: exp.Expression) -> bool:
+def _above_rows(node: exp.Expr) -> bool:
     """Whether a part of the expression exists only for groups."""
     return has_aggregate(node) or node.find(exp.Window, exp.Subquery, exp.Exists, exp.Query) is not None
 
 
-def _aggregate(ctx: Context, node: exp.Expression, name: str, block: Block) -> exp.Expression:
+def _aggregate(ctx: Context, node: exp.Expr, name: str, block: Block) -> exp.Expr:
     if block.group is None:
         ctx.unsupported(node, f"the aggregate {name} at this place")
     call = node.this if isinstance(node, exp.Filter) else node
-    arguments = []
+    arguments: list[exp.Expr] = []
     for each in call.expressions:
         if isinstance(each, exp.Distinct):
             ctx.check_args(each, "expressions")
@@ -132,7 +133,7 @@ def _aggregate(ctx: Context, node: exp.Expression, name: str, block: Block) -> e
             arguments.append(exp.Star())
         else:
             arguments.append(_rows(ctx, each, block))
-    new: exp.Expression = exp.Anonymous(this=name, expressions=arguments)
+    new: exp.Expr = exp.Anonymous(this=name, expressions=arguments)
     if isinstance(node, exp.Filter):
         new = exp.Filter(this=new, expression=exp.Where(this=_rows(ctx, node.expression.this, block)))
     for known, value in block.group.aggregates.items():
@@ -143,7 +144,7 @@ def _aggregate(ctx: Context, node: exp.Expression, name: str, block: Block) -> e
     return column(found)
 
 
-def _check(ctx: Context, node: exp.Expression) -> None:
+def _check(ctx: Context, node: exp.Expr) -> None:
     """Refuse what is not known to be deterministic and to be written as it was read."""
     name = function_name(node)
     if name is not None:
@@ -171,7 +172,7 @@ def _check_type(ctx: Context, node: exp.DataType) -> None:
         ctx.unsupported(node, f"the type {node.sql('spark')}")
 
 
-def _column(ctx: Context, node: exp.Column, block: Block) -> exp.Expression:
+def _column(ctx: Context, node: exp.Column, block: Block) -> exp.Expr:
     parts = node.parts
     if any(not isinstance(part, exp.Identifier) for part in parts):
         ctx.unsupported(node)
@@ -190,14 +191,14 @@ def _column(ctx: Context, node: exp.Column, block: Block) -> exp.Expression:
     ctx.wrong(f"{node.sql('spark')} is not a column of the tables in FROM", node)
 
 
-def _known(ctx: Context, node: exp.Column, block: Block) -> exp.Expression:
+def _known(ctx: Context, node: exp.Column, block: Block) -> exp.Expr:
     """A column that * stands for."""
     if block.group is not None and node.name not in block.operator.produced:
         ctx.wrong("* has columns that are not grouped by", node)
     return column(node.name)
 
 
-def _found(ctx: Context, node: exp.Column, parts: Sequence[exp.Expression], scope: Scope) -> exp.Expression | None:
+def _found(ctx: Context, node: exp.Column, parts: Sequence[exp.Expr], scope: Scope) -> exp.Expr | None:
     names = [part.name for part in parts]
     for length in range(len(names) - 1, 0, -1):
         owners = [
@@ -218,7 +219,7 @@ def _found(ctx: Context, node: exp.Column, parts: Sequence[exp.Expression], scop
     return None
 
 
-def _alias(parts: Sequence[exp.Expression], scope: Scope) -> exp.Expression | None:
+def _alias(parts: Sequence[exp.Expr], scope: Scope) -> exp.Expr | None:
     """What a name of the select list stands for."""
     for name, value in scope.aliases.items():
         if len(parts) == 1 and same_name(name, parts[0].name):
@@ -226,14 +227,14 @@ def _alias(parts: Sequence[exp.Expression], scope: Scope) -> exp.Expression | No
     return None
 
 
-def _fields(name: str, parts: Sequence[exp.Expression]) -> exp.Expression:
-    found: exp.Expression = column(name)
+def _fields(name: str, parts: Sequence[exp.Expr]) -> exp.Expr:
+    found: exp.Expr = column(name)
     for part in parts:
         found = exp.Dot(this=found, expression=part.copy())
     return found
 
 
-def as_columns(ctx: Context, block: Block, values: Sequence[exp.Expression]) -> list[str]:
+def as_columns(ctx: Context, block: Block, values: Sequence[exp.Expr]) -> list[str]:
     """Columns with these values, made below the block's operator if need be."""
     found, new = [], {}
     for value in values:
@@ -249,6 +250,6 @@ def as_columns(ctx: Context, block: Block, values: Sequence[exp.Expression]) -> 
     return found
 
 
-def is_outer(value: exp.Expression, block: Block) -> bool:
+def is_outer(value: exp.Expr, block: Block) -> bool:
     """Whether the expression reads columns of the query around the block."""
     return not used([value]) <= set(block.operator.produced)

@@ -72,7 +72,7 @@ CHANCE = split_words(
     """
 )
 """Functions that depend on chance or on the order of the rows."""
-EXPRESSIONS: tuple[type[exp.Expression], ...] = (
+EXPRESSIONS: tuple[type[exp.Expr], ...] = (
     *(exp.Literal, exp.RawString, exp.HexString, exp.Boolean, exp.Null, exp.Paren, exp.Tuple),
     *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.DPipe, exp.Concat),
     *(exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot),

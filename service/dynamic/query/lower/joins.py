@@ -45,7 +45,7 @@ def _join(ctx: Context, join: exp.Join, block: Block, outer: Scope | None) -> No
     relations = [*left_scope.relations, *right_scope.relations]
     both = Scope(relations, [*left_scope.visible, *right_scope.visible], outer)
     shared = _shared(ctx, join, left_scope, right_scope, natural=method == "NATURAL")
-    conditions: list[exp.Expression] = [exp.EQ(this=column(a), expression=column(b)) for _, a, b in shared]
+    conditions: list[exp.Expr] = [exp.EQ(this=column(a), expression=column(b)) for _, a, b in shared]
     if join.args.get("on") is not None:
         inside = Block(add_join(left, right, []), both, block.ctes)
         for each in conjuncts(join.args["on"]):
@@ -67,7 +67,7 @@ def _join(ctx: Context, join: exp.Join, block: Block, outer: Scope | None) -> No
         block.scope.visible = _merged(ctx, side, block, shared, left_scope, right_scope)
 
 
-def _combined(ctx: Context, side: str, left: Operator, right: Operator, conditions: list[exp.Expression]) -> Operator:
+def _combined(ctx: Context, side: str, left: Operator, right: Operator, conditions: list[exp.Expr]) -> Operator:
     if side == "LEFT":
         return Matched("LEFT", left, right, conditions)
     if side == "RIGHT":
@@ -82,13 +82,13 @@ def _combined(ctx: Context, side: str, left: Operator, right: Operator, conditio
     return add_join(left, right, conditions)
 
 
-def typed_nulls(ctx: Context, one: Operator) -> dict[str, exp.Expression]:
+def typed_nulls(ctx: Context, one: Operator) -> dict[str, exp.Expr]:
     """Nulls of the types of an operator's columns."""
-    found: dict[str, exp.Expression] = {}
+    found: dict[str, exp.Expr] = {}
     for name, kind in ctx.column_types(one).items():
         null = typed_null(kind)
         if null is None:
-            ctx.unsupported(None, f"FULL JOIN with a column of type {kind}")
+            ctx.unsupported(exp.Null(), f"FULL JOIN with a column of type {kind}")
         found[name] = null
     return found
 
@@ -125,7 +125,7 @@ def _merged(
     return merged + [(name, new) for name, new in (*left.visible, *right.visible) if new not in hidden]
 
 
-def _item(ctx: Context, node: exp.Expression, ctes: dict[str, Cte], outer: Scope | None) -> tuple[Operator, Scope]:
+def _item(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: Scope | None) -> tuple[Operator, Scope]:
     if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
         ctx.check_args(node, "this")
         ctx.check_args(node.this, "this", "db", "catalog", "alias", "joins")
@@ -172,7 +172,7 @@ def _table(ctx: Context, node: exp.Table, ctes: dict[str, Cte], outer: Scope | N
 
 def _renamed(
     ctx: Context,
-    node: exp.Expression,
+    node: exp.Expr,
     lowered: Lowered,
     path: tuple[str, ...],
     columns: tuple[str, ...],
@@ -181,7 +181,8 @@ def _renamed(
     """A query in FROM under new names, so that it can be there several times."""
     if columns and len(columns) != len(lowered.outputs):
         ctx.wrong("the list of column names has another length than the query's columns", node)
-    named, values = [], {}
+    named: list[Named] = []
+    values: dict[str, exp.Expr] = {}
     for i, (name, old) in enumerate(lowered.outputs):
         shown = columns[i] if columns else name
         new = ctx.fresh(shown or "column")
@@ -191,7 +192,7 @@ def _renamed(
     return Select(lowered.operator, values), Scope([Relation(path, tuple(named))] if path else [], list(named), outer)
 
 
-def _aliases(ctx: Context, node: exp.Expression, named: list[Named]) -> list[Named]:
+def _aliases(ctx: Context, node: exp.Expr, named: list[Named]) -> list[Named]:
     """The columns under the names that the alias gives them: t AS x (a, b)."""
     alias = node.args.get("alias")
     columns = [each.name for each in alias.columns] if isinstance(alias, exp.TableAlias) else []

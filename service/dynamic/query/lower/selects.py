@@ -17,7 +17,7 @@ _SELECT = (
 )
 
 
-def query(ctx: Context, node: exp.Expression, ctes: dict[str, Cte], outer: Scope | None) -> Lowered:
+def query(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: Scope | None) -> Lowered:
     """The query as an operator, with the columns of its result."""
     if node.args.get("limit") or node.args.get("offset"):
         ctx.refuse("LIMIT", "LIMIT and OFFSET depend on all rows and their order", node)
@@ -33,7 +33,7 @@ def query(ctx: Context, node: exp.Expression, ctes: dict[str, Cte], outer: Scope
     ctx.unsupported(node)
 
 
-def _with(ctx: Context, node: exp.Expression, ctes: dict[str, Cte]) -> dict[str, Cte]:
+def _with(ctx: Context, node: exp.Expr, ctes: dict[str, Cte]) -> dict[str, Cte]:
     clause = node.args.get("with_")
     if clause is None:
         return ctes
@@ -63,13 +63,13 @@ def _select(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: Scope |
     if grouped:
         _group(ctx, block, _keys(ctx, clause, items, block) if clause is not None else [])
     block.windows = []
-    outputs: list[tuple[str | None, exp.Expression]] = []
+    outputs: list[tuple[str | None, exp.Expr]] = []
     for name, item in items:
         value = lower(ctx, item, block)
         if not used([value]) <= {*block.operator.produced, *(one.name for one in block.windows)}:
             ctx.refuse("CORRELATED", "the select list reads a column of the query around it", item)
         outputs.append((name, value))
-        if name is not None and isinstance(item, exp.Expression):
+        if name is not None and isinstance(item, exp.Expr):
             block.scope.aliases.setdefault(name, value)
     windows, block.windows = block.windows, None
     if having is not None:
@@ -88,11 +88,11 @@ def _select(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: Scope |
 
 
 def _result(
-    ctx: Context, node: exp.Select, block: Block, outputs: list[tuple[str | None, exp.Expression]], *, whole: bool
+    ctx: Context, node: exp.Select, block: Block, outputs: list[tuple[str | None, exp.Expr]], *, whole: bool
 ) -> Lowered:
     named: list[tuple[str | None, str]] = [(name, ctx.fresh(name or "column")) for name, _ in outputs]
     values = {new: value for (_, new), (_, value) in zip(named, outputs, strict=True)}
-    shared: dict[str, exp.Expression] = {}
+    shared: dict[str, exp.Expr] = {}
     if block.outer:
         inner = set(block.operator.produced)
         shared = {name: column(name) for name in sorted(used(block.outer) & inner)}
@@ -110,24 +110,22 @@ def _result(
     return Lowered(operator, named, block.outer, empty)
 
 
-def distinct(ctx: Context, operator: Operator, node: exp.Expression | None) -> Group:
+def distinct(ctx: Context, operator: Operator, node: exp.Expr | None) -> Group:
     """The different rows of an operator."""
     check_comparable(ctx, operator, operator.produced, node, "DISTINCT")
     return Group(operator, operator.produced, {}, whole=False)
 
 
-def check_comparable(
-    ctx: Context, one: Operator, names: tuple[str, ...], node: exp.Expression | None, where: str
-) -> None:
+def check_comparable(ctx: Context, one: Operator, names: tuple[str, ...], node: exp.Expr | None, where: str) -> None:
     types = ctx.column_types(one)
     for name in names:
         if has_map(types[name]):
             ctx.refuse("MAP_KEY", f"{where} compares a column with a map", node)
 
 
-def _items(ctx: Context, node: exp.Select, scope: Scope) -> list[tuple[str | None, exp.Expression]]:
+def _items(ctx: Context, node: exp.Select, scope: Scope) -> list[tuple[str | None, exp.Expr]]:
     """The select list: name, if it has one, and value; * becomes columns."""
-    found: list[tuple[str | None, exp.Expression]] = []
+    found: list[tuple[str | None, exp.Expr]] = []
     for each in node.expressions:
         star = each if isinstance(each, exp.Star) else each.this if isinstance(each, exp.Column) else None
         if isinstance(star, exp.Star):
@@ -146,7 +144,7 @@ class _Known(exp.Column):
     """A column of the operator, not of the query's text."""
 
 
-def _starred(ctx: Context, node: exp.Expression, star: exp.Star, scope: Scope) -> list[Named]:
+def _starred(ctx: Context, node: exp.Expr, star: exp.Star, scope: Scope) -> list[Named]:
     ctx.check_args(star, "except_")
     columns = list(scope.visible)
     if isinstance(node, exp.Column):
@@ -166,9 +164,7 @@ def _starred(ctx: Context, node: exp.Expression, star: exp.Star, scope: Scope) -
     return columns
 
 
-def _keys(
-    ctx: Context, clause: exp.Group, items: list[tuple[str | None, exp.Expression]], block: Block
-) -> list[exp.Expression]:
+def _keys(ctx: Context, clause: exp.Group, items: list[tuple[str | None, exp.Expr]], block: Block) -> list[exp.Expr]:
     """The values of GROUP BY."""
     for name in ("rollup", "cube", "grouping_sets", "totals"):
         if clause.args.get(name):
@@ -184,9 +180,7 @@ def _keys(
     return keys
 
 
-def _key(
-    ctx: Context, node: exp.Expression, items: list[tuple[str | None, exp.Expression]], scope: Scope
-) -> exp.Expression:
+def _key(ctx: Context, node: exp.Expr, items: list[tuple[str | None, exp.Expr]], scope: Scope) -> exp.Expr:
     """What GROUP BY names by its place in the select list or by its name there; else the expression itself."""
     if isinstance(node, exp.Literal) and not node.is_string:
         place = int(node.this) if str(node.this).isdigit() else 0
@@ -201,10 +195,9 @@ def _key(
     return node
 
 
-def _group(ctx: Context, block: Block, keys: list[exp.Expression]) -> None:
+def _group(ctx: Context, block: Block, keys: list[exp.Expr]) -> None:
     """Turn the block's rows into groups."""
-    kept = {name: value for name, value in ((ctx.fresh("key"), key) for key in keys)}
-    names = as_columns(ctx, block, list(kept.values()))
+    names = as_columns(ctx, block, keys)
     if not set(names) <= set(block.operator.produced):
         ctx.refuse("CORRELATED", "GROUP BY reads a column of the query around it", None)
     check_comparable(ctx, block.operator, tuple(names), None, "GROUP BY")
@@ -226,7 +219,7 @@ def _correlated_keys(ctx: Context, block: Block) -> list[str]:
     return names
 
 
-def _check_having(ctx: Context, having: exp.Expression, block: Block) -> None:
+def _check_having(ctx: Context, having: exp.Expr, block: Block) -> None:
     """Refuse names that could be a column of FROM and another value of the select list."""
     for node in having.find_all(exp.Column):
         known = any(same_name(name, node.name) for name, _ in block.scope.visible)
@@ -261,7 +254,7 @@ def _set_operation(ctx: Context, node: exp.SetOperation, ctes: dict[str, Cte]) -
     return Lowered(found, outputs, [])
 
 
-def _same_types(ctx: Context, node: exp.Expression, left: Lowered, right: Lowered) -> list[Operator]:
+def _same_types(ctx: Context, node: exp.Expr, left: Lowered, right: Lowered) -> list[Operator]:
     """Both queries with the types of their union, so that the change of one alone has them, too."""
     pairs = list(zip(left.outputs, right.outputs, strict=True))
     both = Union([left.operator, right.operator], {f"u{i}": (a[1], b[1]) for i, (a, b) in enumerate(pairs)})
@@ -271,7 +264,7 @@ def _same_types(ctx: Context, node: exp.Expression, left: Lowered, right: Lowere
         types = ctx.column_types(side.operator)
         values = {}
         for (_, name), kind in zip(side.outputs, wanted, strict=True):
-            value: exp.Expression | None = column(name)
+            value: exp.Expr | None = column(name)
             if types[name] != kind:
                 value = cast(column(name), kind)
             if value is None:

@@ -18,11 +18,11 @@ from service.dynamic.query.operators import (
     used,
 )
 
-Lower = Callable[[Context, exp.Expression, Block], exp.Expression]
+Lower = Callable[[Context, exp.Expr, Block], exp.Expr]
 _MANY = "a scalar subquery returned more than one row"
 
 
-def add_filter(one: Operator, condition: exp.Expression) -> Operator:
+def add_filter(one: Operator, condition: exp.Expr) -> Operator:
     """The rows of an operator that meet a condition, which goes as deep as it can."""
     names = used([condition])
     match one:
@@ -40,7 +40,7 @@ def add_filter(one: Operator, condition: exp.Expression) -> Operator:
             return Filter(one, [condition])
 
 
-def add_join(one: Operator, other: Operator, conditions: list[exp.Expression]) -> Operator:
+def add_join(one: Operator, other: Operator, conditions: list[exp.Expr]) -> Operator:
     """The inner join of two operators, flattened."""
     parts, all_conditions = [], list(conditions)
     for each in (one, other):
@@ -52,7 +52,7 @@ def add_join(one: Operator, other: Operator, conditions: list[exp.Expression]) -
     return joined
 
 
-def conjuncts(node: exp.Expression) -> list[exp.Expression]:
+def conjuncts(node: exp.Expr) -> list[exp.Expr]:
     """The conditions that are joined by AND."""
     inner = node.unnest() if isinstance(node, exp.Paren) else node
     if isinstance(inner, exp.And):
@@ -60,7 +60,7 @@ def conjuncts(node: exp.Expression) -> list[exp.Expression]:
     return [inner]
 
 
-def add_condition(ctx: Context, node: exp.Expression, block: Block, lower: Lower) -> None:
+def add_condition(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> None:
     """Limit the block's rows, or its groups, to those for which a condition is true."""
     for each in conjuncts(node):
         inner, negated = each, False
@@ -79,7 +79,7 @@ def add_condition(ctx: Context, node: exp.Expression, block: Block, lower: Lower
             ctx.refuse("CORRELATED", "HAVING reads a column of the query around it", each)
 
 
-def _semi_join(ctx: Context, node: exp.Expression, block: Block, lower: Lower, negated: bool) -> None:
+def _semi_join(ctx: Context, node: exp.Expr, block: Block, lower: Lower, negated: bool) -> None:
     right, outer, tests = _members(ctx, node, block, lower)
     if negated:
         tests = [_not_false(test) for test in tests]
@@ -89,13 +89,13 @@ def _semi_join(ctx: Context, node: exp.Expression, block: Block, lower: Lower, n
 
 
 def _members(
-    ctx: Context, node: exp.Expression, block: Block, lower: Lower
-) -> tuple[Operator, list[exp.Expression], list[exp.Expression]]:
+    ctx: Context, node: exp.Expr, block: Block, lower: Lower
+) -> tuple[Operator, list[exp.Expr], list[exp.Expr]]:
     """The rows of a subquery; the conditions by which it depends on the query around it; those of IN."""
     if isinstance(node, exp.Exists):
         ctx.check_args(node, "this")
         lowered = ctx.query(ctx, node.this, block.ctes, block.scope)
-        values: list[exp.Expression] = []
+        values: list[exp.Expr] = []
     else:
         ctx.check_args(node, "this", "query")
         lowered = ctx.query(ctx, node.args["query"], block.ctes, block.scope)
@@ -106,7 +106,7 @@ def _members(
     _check_outer(ctx, node, lowered, block)
     if lowered.empty is not None:
         ctx.refuse("CORRELATED", "EXISTS and IN with a correlated aggregate that always has a row", node)
-    tests: list[exp.Expression] = [
+    tests: list[exp.Expr] = [
         exp.EQ(this=_side(value), expression=column(found))
         for value, (_, found) in zip(values, lowered.outputs, strict=False)
     ]
@@ -115,33 +115,33 @@ def _members(
     return lowered.operator, lowered.outer, tests
 
 
-def _side(value: exp.Expression) -> exp.Expression:
+def _side(value: exp.Expr) -> exp.Expr:
     return value if isinstance(value, exp.Column) else exp.Paren(this=value)
 
 
-def _not_false(test: exp.Expression) -> exp.Expression:
+def _not_false(test: exp.Expr) -> exp.Expr:
     """True if the comparison is true or null: such a row keeps NOT IN from being true."""
     return exp.Or(this=test, expression=_is_null(test))
 
 
-def _is_null(test: exp.Expression) -> exp.Expression:
+def _is_null(test: exp.Expr) -> exp.Expr:
     return exp.Is(this=exp.Paren(this=test.copy()), expression=exp.Null())
 
 
-def _check_outer(ctx: Context, node: exp.Expression, lowered: Lowered, block: Block) -> None:
+def _check_outer(ctx: Context, node: exp.Expr, lowered: Lowered, block: Block) -> None:
     known = set(block.operator.produced) | set(lowered.operator.produced)
     if not used(lowered.outer) <= known:
         ctx.refuse("CORRELATED", "the subquery reads a column of a query further out", node)
 
 
-def membership(ctx: Context, node: exp.Expression, block: Block, lower: Lower) -> exp.Expression:
+def membership(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> exp.Expr:
     """EXISTS or IN as a value: true, false or null for each row."""
     right, outer, tests = _members(ctx, node, block, lower)
     ctx.classes["exists" if isinstance(node, exp.Exists) else "in"] = None
     left, found = block.operator, ctx.fresh("found")
     kept = {name: column(name) for name in left.produced}
 
-    def part(rows: Operator, value: exp.Expression) -> Operator:
+    def part(rows: Operator, value: exp.Expr) -> Operator:
         return Select(rows, {**kept, found: value})
 
     parts = [part(Matched("LEFT SEMI", left, right, [*outer, *tests]), exp.true())]
@@ -156,7 +156,7 @@ def membership(ctx: Context, node: exp.Expression, block: Block, lower: Lower) -
     return column(found)
 
 
-def scalar(ctx: Context, node: exp.Expression, block: Block) -> exp.Expression:
+def scalar(ctx: Context, node: exp.Expr, block: Block) -> exp.Expr:
     """The value of a subquery that has at most one row for each row of the block."""
     if isinstance(node, exp.Subquery):
         ctx.check_args(node, "this")
@@ -182,7 +182,7 @@ def scalar(ctx: Context, node: exp.Expression, block: Block) -> exp.Expression:
         below = Select(right, {**keys, value: column(value)})
         single = ctx.fresh("value")
         right = Group(below, tuple(keys), {single: _single(value)}, whole=False)
-        matches: list[exp.Expression] = [
+        matches: list[exp.Expr] = [
             exp.EQ(this=column(key), expression=outer) for key, (_, outer) in zip(keys, pairs, strict=True)
         ]
         block.operator = Matched("LEFT", block.operator, right, matches)
@@ -197,9 +197,7 @@ def scalar(ctx: Context, node: exp.Expression, block: Block) -> exp.Expression:
     return exp.If(this=missing, true=lowered.empty, false=column(value))
 
 
-def inner_sides(
-    inner: Operator, conditions: list[exp.Expression]
-) -> list[tuple[exp.Expression, exp.Expression]] | None:
+def inner_sides(inner: Operator, conditions: list[exp.Expr]) -> list[tuple[exp.Expr, exp.Expr]] | None:
     """The inner and the outer value of each condition; None if one is not an equation of the two."""
     produced, found = set(inner.produced), []
     for one in conditions:
@@ -222,7 +220,7 @@ def _one_row(one: Operator) -> bool:
     return isinstance(one, Group) and one.whole
 
 
-def _single(name: str) -> exp.Expression:
+def _single(name: str) -> exp.Expr:
     """The value of the only row; null without a row, and an error if there are several."""
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
     problem = exp.Anonymous(this="raise_error", expressions=[exp.Literal.string(_MANY)])
@@ -230,9 +228,9 @@ def _single(name: str) -> exp.Expression:
     return exp.If(this=exp.GT(this=count, expression=exp.Literal.number(1)), true=problem, false=least)
 
 
-def emptied(value: exp.Expression, group: Group, counts: frozenset[str]) -> exp.Expression:
+def emptied(value: exp.Expr, group: Group, counts: frozenset[str]) -> exp.Expr:
     """An expression over aggregates as it is without any row."""
-    nothing: dict[str, exp.Expression] = {}
+    nothing: dict[str, exp.Expr] = {}
     for name, aggregate in group.aggregates.items():
         call = aggregate.this if isinstance(aggregate, exp.Filter) else aggregate
         zero = str(call.this).lower() in counts

@@ -8,10 +8,10 @@ from service.dynamic.query.lower.context import Block, Context, Window
 from service.dynamic.query.lower.functions import AGGREGATES, PEERS, PLACES
 from service.dynamic.query.operators import Windows, column
 
-Lower = Callable[[Context, exp.Expression, Block], exp.Expression]
+Lower = Callable[[Context, exp.Expr, Block], exp.Expr]
 
 
-def window(ctx: Context, node: exp.Expression, block: Block, lower: Lower) -> exp.Expression:
+def window(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> exp.Expr:
     """The column of a window function, which is computed once the block's rows or groups are complete."""
     if not isinstance(node, exp.Window) or block.windows is None:
         ctx.unsupported(node)
@@ -31,7 +31,7 @@ def window(ctx: Context, node: exp.Expression, block: Block, lower: Lower) -> ex
     order, spec = base.args.get("order"), base.args.get("spec")
     tie_break = _tie_break(ctx, node, name, order, spec)
     arguments = [each.copy() if isinstance(each, exp.Star) else lower(ctx, each, block) for each in call.expressions]
-    function: exp.Expression = exp.Anonymous(this=name, expressions=arguments)
+    function: exp.Expr = exp.Anonymous(this=name, expressions=arguments)
     function = wrap(this=function) if wrap else function
     keys = tuple(lower(ctx, each, block) for each in base.args.get("partition_by") or ())
     ordered = [_ordered(ctx, each, block, lower) for each in (order.expressions if order else ())]
@@ -46,9 +46,7 @@ def window(ctx: Context, node: exp.Expression, block: Block, lower: Lower) -> ex
     return column(found)
 
 
-def _tie_break(
-    ctx: Context, node: exp.Expression, name: str, order: exp.Expression | None, spec: exp.Expression | None
-) -> bool:
+def _tie_break(ctx: Context, node: exp.Expr, name: str, order: exp.Expr | None, spec: exp.Expr | None) -> bool:
     """Whether the order has to be completed so that equal rows give equal results."""
     rows = spec is not None and str(spec.args.get("kind")).upper() == "ROWS"
     if name in ("last_value", "last", "nth_value", "first_value", "first"):
@@ -59,7 +57,7 @@ def _tie_break(
     return name in PLACES or (rows and name in AGGREGATES)
 
 
-def _ordered(ctx: Context, node: exp.Expression, block: Block, lower: Lower) -> exp.Ordered:
+def _ordered(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> exp.Ordered:
     if not isinstance(node, exp.Ordered):
         ctx.unsupported(node)
     ctx.check_args(node, "this", "desc", "nulls_first")
@@ -68,15 +66,15 @@ def _ordered(ctx: Context, node: exp.Expression, block: Block, lower: Lower) -> 
     )
 
 
-def _spec(ctx: Context, spec: exp.Expression) -> exp.Expression:
+def _spec(ctx: Context, spec: exp.Expr) -> exp.Expr:
     ctx.check_args(spec, "kind", "start", "start_side", "end", "end_side")
     for bound in (spec.args.get("start"), spec.args.get("end")):
-        if isinstance(bound, exp.Expression) and not isinstance(bound, exp.Literal | exp.Interval):
+        if isinstance(bound, exp.Expr) and not isinstance(bound, exp.Literal | exp.Interval):
             ctx.unsupported(spec, "a frame whose bounds are no constants")
     return spec.copy()
 
 
-def partitioned(block: Block, columns: Callable[[Block, list[exp.Expression]], list[str]]) -> None:
+def partitioned(block: Block, columns: Callable[[Block, list[exp.Expr]], list[str]]) -> None:
     """Add the window functions that were found above the block's operator, one operator for each partitioning."""
     found = block.windows or []
     block.windows = None
@@ -85,7 +83,7 @@ def partitioned(block: Block, columns: Callable[[Block, list[exp.Expression]], l
         keys = tuple(dict.fromkeys(columns(block, list(one.keys))))
         by_keys.setdefault(keys, []).append(one)
     for keys, ones in by_keys.items():
-        functions: dict[str, exp.Expression] = {}
+        functions: dict[str, exp.Expr] = {}
         for one in ones:
             one.function.set("partition_by", [column(key) for key in keys])
             functions[one.name] = one.function
