@@ -1,4 +1,4 @@
-"""Commands about this machine: `firn serve`, `worker`, `stop`, `doctor`, `jars`, `openapi`, `completion` and `profile`."""
+"""Commands about this machine: `serve`, `worker`, `stop`, `doctor`, `jars`, `openapi`, `completion` and `profile …`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
