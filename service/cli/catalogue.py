@@ -21,9 +21,11 @@ from service.cli.commands import (
     system,
     tables,
 )
+from service.cli.commands.dynamic import commands as dynamic
 
 GROUPS = {
     "table": "Create, describe and change tables.",
+    "dynamic": "Keep the results of queries up to date as tables.",
     "backup": "List, restore and delete backups of tables.",
     "schedule": "Run compactions at set times.",
     "job": "Follow and cancel long-running work.",
@@ -38,6 +40,7 @@ MODULES = (
     tables,
     ingest,
     periods,
+    dynamic,
     compact,
     layouts,
     alter,

@@ -251,6 +251,7 @@ DESTRUCTIVE = [
     ["backup", "restore", "t", "b"],
     ["backup", "delete", "t", "b"],
     ["schedule", "delete", "s"],
+    ["dynamic", "drop", "t"],
     ["write", "t", EMPTY, "--overwrite"],
     ["table", "repartition", "t", "--unpartitioned", "--delete-source"],
 ]

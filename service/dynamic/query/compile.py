@@ -1,0 +1,281 @@
+"""A query compiled: its sources, its whole result, and how the result changes with the sources."""
+
+import re
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from service.dynamic.query.adding import Adding, adding, by_adding
+from service.dynamic.query.changes import Changes, weighted
+from service.dynamic.query.compiled import NotIncremental, QuerySource
+from service.dynamic.query.dialect import parse, quoted
+from service.dynamic.query.exact import InexactComparison, inexact_columns
+from service.dynamic.query.limits import Limit, Pair
+from service.dynamic.query.lower.context import Context, Types, Unsupported
+from service.dynamic.query.lower.selects import distinct, query
+from service.dynamic.query.operators import (
+    Filter,
+    Group,
+    Operator,
+    Select,
+    Source,
+    Windows,
+    column,
+    walk,
+)
+from service.dynamic.query.prune import prune
+from service.dynamic.query.result import Result, above, keyed_core
+from service.dynamic.query.rows import Rows, names
+from service.dynamic.query.sql_types import has_map
+from service.dynamic.query.tables import NamedTable, named_in, with_views
+from service.errors import FirnError, InvalidQuery
+from service.model.dynamic.plan import WEIGHT, ChangedRows, IncrementalPlan, ReplacedKeys, Step
+from service.model.names import RESERVED_COLUMN_PREFIX
+from service.model.schema.types import ColumnType, Field, fold_case
+
+Steps = tuple[list[Step], ChangedRows | ReplacedKeys]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A query as `compile_query` reads it; see CompiledQuery."""
+
+    sources: tuple[QuerySource, ...]
+    full: str
+    hidden: tuple[str, ...]
+    not_incremental: NotIncremental | None
+    classes: tuple[str, ...]
+    plan_for: Callable[[Set[int]], Steps] | None = None
+
+    def plan(self, changed: Set[int]) -> IncrementalPlan:
+        assert self.plan_for is not None, "the query is not incremental"
+        steps, change = self.plan_for(changed)
+        return IncrementalPlan(_kept(steps, change), change)
+
+
+def compile_query(
+    text: str, schemas: Sequence[Sequence[Field]], types: Types, *, deduplicated: bool = False
+) -> Compiled:
+    """Compile a query of Spark SQL.
+
+    `schemas` has the columns of each table of `tables_named(text)`; `types` analyses a SELECT over their views.
+    `deduplicated` removes equal rows from the result.
+
+    Raises InvalidQuery for a query that is wrong; one that is only not incremental says so in `not_incremental`.
+    """
+    tree = parse(text)
+    if not isinstance(tree, exp.Query):
+        raise InvalidQuery("a dynamic table is declared by a query: SELECT, or WITH … SELECT", field="query")
+    tables = named_in(text, tree)
+    if not tables:
+        raise InvalidQuery("the query reads no table, so its result never changes; name a table in FROM", field="query")
+    return _Compiler(text, tree, tables, schemas, types, deduplicated).compile()
+
+
+class _Compiler:
+    def __init__(
+        self,
+        text: str,
+        tree: exp.Query,
+        tables: tuple[NamedTable, ...],
+        schemas: Sequence[Sequence[Field]],
+        types: Types,
+        deduplicated: bool,
+    ) -> None:
+        self.text, self.tree, self.tables, self.schemas, self.types = text, tree, tables, schemas, types
+        self.deduplicated = deduplicated
+        self.original = with_views(text, tables)
+
+    def compile(self) -> Compiled:
+        try:
+            fields = self.types(self.original)
+        except FirnError:
+            self._lower()  # Names the place of a wrong column.
+            raise
+        self.names = output_names(self.tree, fields)
+        try:
+            return self._incremental(fields)
+        except Unsupported as error:
+            return self._in_full(error.why, fields)
+        except InvalidQuery as error:
+            return self._in_full(NotIncremental("UNSUPPORTED", error.message), fields)
+        except InexactComparison:
+            why = "a sum of floating-point numbers decides which rows there are; cast its argument to DECIMAL"
+            return self._in_full(NotIncremental("INEXACT", why), fields)
+
+    def _lower(self) -> tuple[Context, Operator]:
+        sources = {(one.namespace, one.table): (i, self.schemas[i]) for i, one in enumerate(self.tables)}
+        ctx = Context(self.text, sources, self.types, query)
+        try:
+            lowered = query(ctx, self.tree, {}, None)
+        except Unsupported:
+            if hasattr(self, "names"):
+                raise
+            return ctx, Source(0, {})
+        if not hasattr(self, "names"):
+            return ctx, lowered.operator
+        operator: Operator = Select(
+            lowered.operator,
+            {name: column(old) for name, (_, old) in zip(self.names, lowered.outputs, strict=True)},
+        )
+        return ctx, distinct(ctx, operator, None) if self.deduplicated else operator
+
+    def _incremental(self, fields: Sequence[Field]) -> Compiled:
+        ctx, root = self._lower()
+        core = keyed_core(root)
+        result = Result(root, core) if core is not None and isinstance(root, Select) else None
+        how = self._adding(ctx, result)
+        if result is not None:
+            for key in result.core.keys:
+                result.keep(key, f"{RESERVED_COLUMN_PREFIX}key_")
+            for name in how.state() if how is not None else ():
+                result.keep(name, f"{RESERVED_COLUMN_PREFIX}state_")
+        by_key = frozenset(map(id, above(root, core)))
+        inexact = inexact_columns(root, lambda one, value: self._type(ctx, one, value), by_key)
+        prune(root)
+        full = Rows(root, frozenset()).rows(root, "new")
+        self._check_types(fields, full)
+        kinds = ctx.column_types(root)
+        columns = root.produced
+        exact = tuple(name for name in columns if name not in inexact and not has_map(kinds[name]))
+
+        def plan(changed: Set[int]) -> Steps:
+            if how is not None and result is not None:
+                return by_adding(result.root, result, how, changed)
+            if core is not None:
+                return by_keys(root, core, result, changed)
+            if any(name in inexact for name in columns):
+                return by_exact_columns(root, exact, changed)
+            return by_rows(root, changed)
+
+        hidden = tuple(result.hidden) if result is not None else ()
+        found = {**classes(ctx, root), **({"aggregate by adding": None} if how is not None else {})}
+        return Compiled(self._sources(root), full, hidden, None, tuple(found), plan)
+
+    def _adding(self, ctx: Context, result: Result | None) -> Adding | None:
+        """How the aggregates of the result are added, if the query is made of one below a projection."""
+        if result is None or not isinstance(result.core, Group):
+            return None
+        if any(isinstance(one, Filter) for one in above(result.root, result.core)):
+            return None
+        return adding(result.core, lambda one, values: ctx.column_types(Select(one, {**values})), ctx.fresh)
+
+    def _type(self, ctx: Context, one: Operator, value: exp.Expr) -> ColumnType:
+        return ctx.column_types(Select(one, {"value": value.copy()}))["value"]
+
+    def _check_types(self, fields: Sequence[Field], full: str) -> None:
+        """The text that was read and written again has to mean the same."""
+        found = self.types(full)[: len(fields)]
+        if [one.type for one in found] != [one.type for one in fields]:
+            raise Unsupported(NotIncremental("UNSUPPORTED", "the query's types are not those that Spark gives it"))
+
+    def _sources(self, root: Operator) -> tuple[QuerySource, ...]:
+        read: list[set[str]] = [set() for _ in self.tables]
+        for one in walk(root):
+            if isinstance(one, Source):
+                read[one.number] |= {one.names[name] for name in one.columns}
+        return tuple(
+            QuerySource(
+                table.namespace,
+                table.table,
+                tuple(each.name for each in self.schemas[i] if each.name in read[i]),
+                table.line,
+                table.column,
+            )
+            for i, table in enumerate(self.tables)
+        )
+
+    def _in_full(self, why: NotIncremental, fields: Sequence[Field]) -> Compiled:
+        sources = tuple(
+            QuerySource(one.namespace, one.table, tuple(each.name for each in self.schemas[i]), one.line, one.column)
+            for i, one in enumerate(self.tables)
+        )
+        text = self.original
+        if self.deduplicated or [one.name for one in fields] != list(self.names):
+            every = ", ".join(map(quoted, self.names))
+            kind = "SELECT DISTINCT *" if self.deduplicated else "SELECT *"
+            text = f"{kind} FROM (\n{text}\n) AS result ({every})"
+        return Compiled(sources, text, (), why, ())
+
+
+def output_names(tree: exp.Query, fields: Sequence[Field]) -> tuple[str, ...]:
+    """The names of the result's columns; a value without a name gets one that is made of its text."""
+    first: exp.Expr = tree
+    while isinstance(first, exp.SetOperation | exp.Subquery):
+        first = first.this
+    found: list[str] = []
+    for each in fields:
+        name = each.name
+        if not re.fullmatch(r"\w+", name):
+            name = re.sub(r"\W+", "_", name).strip("_").lower() or "column"
+            while any(fold_case(name) == fold_case(other) for other in (*found, *(one.name for one in fields))):
+                name += "_"
+        if fold_case(name).startswith(RESERVED_COLUMN_PREFIX):
+            raise InvalidQuery(f"{name} is a name that Firn keeps for itself; give the column another with AS")
+        if any(fold_case(name) == fold_case(other) for other in found):
+            raise InvalidQuery(f"two columns of the result are called {name}; give one another name with AS")
+        found.append(name)
+    return tuple(found)
+
+
+def by_rows(root: Operator, changed: Set[int]) -> Steps:
+    changes = Changes(root, changed)
+    view = changes.view("change", f"SELECT {weighted(root.columns)} FROM ({changes.change(root)}) AS a")
+    return changes.steps, ChangedRows(view)
+
+
+def by_exact_columns(root: Operator, exact: tuple[str, ...], changed: Set[int]) -> Steps:
+    changes = Changes(root, changed)
+    if not exact:
+        keys = changes.any_change(root)
+        return changes.steps, ReplacedKeys(keys, (), changes.view("change", changes.rows(root, "new")))
+    keys = changes.view("k", f"SELECT DISTINCT {names(exact)} FROM ({changes.change(root)}) AS a")
+    limit = Limit(keys, tuple(Pair(column(name), name) for name in exact))
+    rows = changes.view("change", changes.rows(root, "new", (limit,)))
+    return changes.steps, ReplacedKeys(keys, exact, rows)
+
+
+def by_keys(root: Operator, core: Group | Windows, result: Result | None, changed: Set[int]) -> Steps:
+    changes = Changes(root, changed)
+    if not core.keys:
+        keys = changes.any_change(core.input)
+        return changes.steps, ReplacedKeys(keys, (), changes.view("change", changes.rows(root, "new")))
+    named = {key: result.column_of(key) if result is not None else key for key in core.keys}
+    keys = changes.keys(core, named)
+    limit = Limit(keys, tuple(Pair(column(name), name) for name in named.values()))
+    rows = changes.view("change", changes.rows(root, "new", (limit,)))
+    return changes.steps, ReplacedKeys(keys, tuple(named.values()), rows)
+
+
+def _kept(steps: list[Step], change: ChangedRows | ReplacedKeys) -> tuple[Step, ...]:
+    """The steps, with those marked that are read several times."""
+    read = " ".join(step.sql for step in steps)
+    last = [change.view] if isinstance(change, ChangedRows) else [change.keys, change.rows]
+    return tuple(
+        replace(step, kept=len(re.findall(rf"\b{step.view}\b", read)) + last.count(step.view) > 1) for step in steps
+    )
+
+
+_NAMES = {
+    "Join": "inner join",
+    "Union": "union all",
+    "Group": "aggregate",
+    "Windows": "window",
+    "SetOperation": "set operation",
+    "Filter": "filter",
+    "Select": "projection",
+}
+
+
+def classes(ctx: Context, root: Operator) -> dict[str, None]:
+    """The operators of the query."""
+    found = dict(ctx.classes)
+    for one in walk(root):
+        name = type(one).__name__
+        if name in _NAMES:
+            found[_NAMES[name]] = None
+    return found
+
+
+__all__ = ["WEIGHT", "Compiled", "compile_query"]

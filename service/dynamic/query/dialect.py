@@ -1,0 +1,63 @@
+"""Spark SQL as sqlglot reads and writes it here: function calls stay as they were written.
+
+sqlglot knows many functions and writes some of them in another way. Here a call keeps its name and its arguments.
+"""
+
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parsers.spark import SparkParser
+
+from service.errors import InvalidQuery
+
+_PARSED = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "OVERLAY", "SUBSTRING", "SUBSTR")
+"""Calls with words between their arguments."""
+
+
+class FirnSpark(Spark):
+    class Parser(SparkParser):
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: SparkParser.FUNCTION_PARSERS[name] for name in _PARSED}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")
+        }
+
+
+def parse(text: str) -> exp.Expr:
+    """The one statement of a text; raises InvalidQuery with the place of what cannot be read."""
+    try:
+        statements = [one for one in sqlglot.parse(text, dialect=FirnSpark) if one is not None]
+    except ParseError as error:
+        first: dict[str, Any] = error.errors[0] if error.errors else {}
+        line, column = first.get("line"), first.get("col")
+        problem = str(first.get("description") or error).rstrip(".")
+        raise InvalidQuery(f"the query cannot be read at line {line}, column {column}: {problem}") from error
+    except SqlglotError as error:
+        raise InvalidQuery(f"the query cannot be read: {error}") from error
+    if len(statements) != 1:
+        raise InvalidQuery(f"the query must be one statement, not {len(statements)}")
+    return statements[0]
+
+
+def sql_of(expression: exp.Expr) -> str:
+    """The expression as Spark SQL."""
+    return expression.sql(dialect=FirnSpark, comments=False)
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def place(text: str, expression: exp.Expr) -> tuple[int | None, int | None]:
+    """The line and column, from 1, of the expression's first name; nothing if it has none."""
+    starts = [node.meta["start"] for node in expression.walk() if "start" in node.meta]
+    return place_at(text, min(starts)) if starts else (None, None)
+
+
+def place_at(text: str, offset: int) -> tuple[int, int]:
+    before = text[:offset]
+    return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1

@@ -1,0 +1,148 @@
+"""What the reading of a query as operators has at hand, and how it stops."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from sqlglot import exp
+
+from service.dynamic.query.compiled import NotIncremental
+from service.dynamic.query.dialect import place
+from service.dynamic.query.operators import Group, Operator, Source
+from service.dynamic.query.rows import Rows
+from service.errors import InvalidQuery
+from service.model.schema.types import ColumnType, Field, fold_case
+
+Named = tuple[str, str]
+"""A column's name in the query, and its name in the tree of operators."""
+Types = Callable[[str], tuple[Field, ...]]
+
+
+class Unsupported(Exception):
+    """The query cannot be refreshed incrementally."""
+
+    def __init__(self, why: NotIncremental) -> None:
+        super().__init__(why.message)
+        self.why = why
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table or subquery in FROM, by the parts of its name; an alias is one part."""
+
+    path: tuple[str, ...]
+    columns: tuple[Named, ...]
+
+
+@dataclass
+class Scope:
+    """The names that an expression can use."""
+
+    relations: list[Relation]
+    visible: list[Named]
+    """The columns that `*` stands for, and that names without a table find."""
+    outer: "Scope | None" = None
+    aliases: dict[str, exp.Expr] = field(default_factory=dict)
+    """The select list's own names so far, for those that are no columns."""
+
+
+@dataclass
+class Lowered:
+    """A query as an operator."""
+
+    operator: Operator
+    outputs: list[tuple[str | None, str]]
+    """The columns of the result: name, if it has one, and column of the operator."""
+    outer: list[exp.Expr]
+    """The conditions that also read columns of the query around it."""
+    empty: exp.Expr | None = None
+    """Of an aggregate without GROUP BY that is grouped by the columns it shares with the query around it: its value
+    if no row is found."""
+
+
+@dataclass
+class Cte:
+    query: exp.Expr
+    columns: tuple[str, ...]
+    visible: "dict[str, Cte]"
+    lowered: Lowered | None = None
+
+
+@dataclass
+class Window:
+    name: str
+    keys: tuple[exp.Expr, ...]
+    function: exp.Expr
+    tie_break: bool
+
+
+@dataclass
+class Block:
+    """One SELECT while it is read."""
+
+    operator: Operator
+    scope: Scope
+    ctes: dict[str, Cte]
+    outer: list[exp.Expr] = field(default_factory=list)
+    group: Group | None = None
+    """Set once rows have become groups."""
+    group_keys: list[tuple[exp.Expr, str]] = field(default_factory=list)
+    """The values that are grouped by, and their columns."""
+    windows: list[Window] | None = None
+    """The window functions found so far; None where there can be none."""
+    named_windows: dict[str, exp.Window] = field(default_factory=dict)
+
+
+@dataclass
+class Context:
+    text: str
+    sources: dict[tuple[str | None, str], tuple[int, Sequence[Field]]]
+    """By namespace and table: the number and the columns."""
+    types: Types
+    query: "Callable[[Context, exp.Expr, dict[str, Cte], Scope | None], Lowered]"
+    """Reads a query; here because expressions contain queries and queries contain expressions."""
+    classes: dict[str, None] = field(default_factory=dict)
+    """The operators found so far, in order."""
+    _count: int = 0
+
+    def fresh(self, name: str) -> str:
+        """A new name of a column."""
+        self._count += 1
+        return f"c{self._count}_{re.sub(r'[^a-z0-9_]', '', name.lower())[:30]}".rstrip("_")
+
+    def refuse(self, code: str, message: str, node: exp.Expr | None) -> NoReturn:
+        line, column = place(self.text, node) if node is not None else (None, None)
+        raise Unsupported(NotIncremental(code, message, line, column))
+
+    def unsupported(self, node: exp.Expr, what: str | None = None) -> NoReturn:
+        shown = what or f"{type(node).__name__}: {node.sql('spark', comments=False)[:80]}"
+        self.refuse("UNSUPPORTED", f"{shown} is not supported in an incremental refresh", node)
+
+    def check_args(self, node: exp.Expr, *known: str) -> None:
+        """Refuse parts of a node that are not known here."""
+        for name, value in node.args.items():
+            if value not in (None, [], False) and name not in known:
+                self.unsupported(node, f"{name.strip('_').upper()} in {type(node).__name__.upper()}")
+
+    def wrong(self, problem: str, node: exp.Expr) -> NoReturn:
+        line, column = place(self.text, node)
+        raise InvalidQuery(f"{problem} (line {line}, column {column})", field="query")
+
+    def column_types(self, one: Operator) -> dict[str, ColumnType]:
+        """The types of the operator's columns."""
+        columns = one.produced
+        if not columns:
+            return {}
+        found = self.types(Rows(one, frozenset()).rows(one, "new"))
+        return {name: field.type for name, field in zip(columns, found, strict=True)}
+
+    def source(self, key: tuple[str | None, str]) -> tuple[Source, list[Named]]:
+        """Another reading of a source."""
+        number, fields = self.sources[key]
+        named = [(each.name, self.fresh(each.name)) for each in fields]
+        return Source(number, {new: name for name, new in named}), named
+
+
+def same_name(one: str, other: str) -> bool:
+    return fold_case(one) == fold_case(other)

@@ -1,0 +1,1 @@
+"""TPC-H: its queries, its data, and changes to it."""
