@@ -13,6 +13,7 @@ from service.errors import InvalidRequest, InvalidSchema, nearest
 from service.maintenance.advise.auto import Auto
 from service.maintenance.policy import TARGET, check_policy
 from service.model.call import Call
+from service.model.dynamic.definition import refuse_dynamic_table
 from service.model.properties import (
     COMMENT,
     ONLINE,
@@ -126,6 +127,8 @@ def alter_table(
         wanted = [*_COLUMNS, "set_properties", "unset_properties", "description", "primary_key"]
         raise InvalidRequest(f"there is nothing to change; send one or more of {', '.join(wanted)}")
     table = commits.table(request.table_name, call)
+    if changes.any:
+        refuse_dynamic_table(table.properties, table.name.table, "a change of its columns")
     decide = partial(_decide, request, settings, changes, properties)
 
     def change(current: Table, batch: str) -> Table:

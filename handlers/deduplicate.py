@@ -11,6 +11,7 @@ from service.commits.commit import Commits
 from service.edits.edits import Edits
 from service.errors import InvalidRequest, UnknownField
 from service.model.call import Call
+from service.model.dynamic.definition import refuse_dynamic_table
 from service.model.edits import Duplicates, Edit, SortKey
 from service.model.query.items import Sorts, refuse_sql_order
 from service.model.schema.columns import columns_of
@@ -78,6 +79,7 @@ def deduplicate(
 ) -> DeduplicateResult | DeduplicateDryRun:
     """Keep one row of each key and remove the others, in one commit."""
     table = commits.table(request.table_name, call)
+    refuse_dynamic_table(table.properties, table.name.table, "DEDUPLICATE")
     outcome = edits.run(table, "DEDUPLICATE", partial(_edit, request), request.options(backups), call)
     return edited(outcome, DeduplicateResult, DeduplicateDryRun, records_removed=outcome.counts.deleted)
 

@@ -5,8 +5,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from service.errors import ConfirmationRequired, TableNotFound
+from service.catalog.tables import Table
+from service.dynamic.definitions import Definitions
+from service.errors import ConfirmationRequired, InvalidRequest, TableNotFound
 from service.model.call import Call
+from service.model.dynamic.definition import is_dynamic_table
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Example, Result, omit_when_null, operation
@@ -46,7 +49,9 @@ class DropTable(ChangeRequest):
     operation: Literal["DROP_TABLE"]
     if_exists: bool = Field(default=False, description="do nothing if the table does not exist")
     purge: bool = Field(default=False, description="delete its files at once; needs confirm: true")
-    confirm: bool = Field(default=False, description="needed with purge, which cannot be undone")
+    confirm: bool = Field(
+        default=False, description="needed with purge, which cannot be undone, and for a table that dynamic tables read"
+    )
 
 
 class DropTableResult(Result):
@@ -59,8 +64,23 @@ class DropTableResult(Result):
 
 
 @operation(DropTable, DropTableResult, pool="tables", examples=EXAMPLES)
-def drop_table(request: DropTable, call: Call, life: TableLifecycle) -> DropTableResult:
+def drop_table(request: DropTable, call: Call, life: TableLifecycle, definitions: Definitions) -> DropTableResult:
     """Drop a table, which RESTORE_TABLE can restore unless `purge` deletes its files for good."""
+
+    def check(table: Table) -> None:
+        if is_dynamic_table(table.properties):
+            raise InvalidRequest(
+                f"table {table.name.table!r} is a dynamic table; drop it with DROP_DYNAMIC_TABLE", field="table"
+            )
+        if request.purge:
+            definitions.check_not_read(table, "drop these first, with DROP_DYNAMIC_TABLE")
+        elif not request.confirm:
+            definitions.check_not_read(
+                table,
+                "drop these first, with DROP_DYNAMIC_TABLE, or send confirm: true: then they are not refreshed until "
+                "RESTORE_TABLE restores it",
+            )
+
     if request.purge and not request.confirm:
         raise ConfirmationRequired(
             "purge deletes every file of the table for good; send confirm: true to do it, "
@@ -68,7 +88,7 @@ def drop_table(request: DropTable, call: Call, life: TableLifecycle) -> DropTabl
             field="confirm",
         )
     try:
-        dropped = life.drop(request.table_name, call, purge=request.purge)
+        dropped = life.drop(request.table_name, call, purge=request.purge, check=check)
     except TableNotFound:
         if not request.if_exists:
             raise

@@ -4,13 +4,15 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import astuple
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from service.catalog.tables import Catalog
 from service.commits.holds import SnapshotHolds
+from service.dynamic.reads import DynamicReads
 from service.engine.jobs.select import Selected
 from service.engine.jobs.stream import ArrowBatches
 from service.engine.session.engine import Engine
@@ -24,6 +26,8 @@ from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.model.query.items import Aggregations, Joins, Projection, Sorts
 from service.model.query.plan import QueryParts
+from service.model.times import utc
+from service.operations.dynamic_results import SourceSnapshot, TableAddress, source_snapshots
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Metadata, Request, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged
@@ -96,6 +100,14 @@ _MAX_JSON_ROWS = 100_000
 _TRIES = 5
 
 
+class OfPass(BaseModel):
+    """The state of a pass over dynamic tables: their rows, and those of the tables that it read, agree."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    pass_: str = Field(alias="pass", min_length=1, max_length=100, description="the pass's id")
+
+
 class Query(Paged, Request):
     operation: Literal["QUERY"]
     table: str | None = Field(default=None, description="required unless `sql` names the tables")
@@ -122,13 +134,26 @@ class Query(Paged, Request):
         description="`next_cursor` of a response to this request: return the rows that follow, of the same snapshots; "
         "only `limit` may change",
     )
-    as_of: AsOf | None = Field(
+    as_of: AsOf | OfPass | None = Field(
         default=None,
-        description=f"the state to read: {AS_OF}; a time applies to all tables, the others to the one in `table`",
+        description=f"the state to read: {AS_OF}; a time applies to all tables, the others to the one in `table`; or "
+        '`{"pass": …}`: the state of all tables in a pass over dynamic tables, by the `pass_id` of '
+        "REFRESH_DYNAMIC_TABLE or REFRESH_HISTORY",
     )
     explain: bool = Field(default=False, description="return Spark's plan instead of data; nothing is run")
     sql: str | None = Field(default=None, description="one SELECT, which names tables as `table` or `namespace.table`")
     params: dict[str, Any] | None = Field(default=None, description="values of the parameters in `sql`, such as `:id`")
+
+
+class DynamicTableRead(TableAddress):
+    """The state of a dynamic table that was read."""
+
+    pass_id: str = Field(description="the pass of its last change")
+    refreshed_at: datetime = Field(description="the time for which its rows are right")
+    lag_ms: int | None = omit_when_null(
+        "how old the oldest change of its base tables is that it lacks; 0 if it lacks none; absent with `as_of`"
+    )
+    sources: list[SourceSnapshot] = Field(description="the snapshots that its rows are made of")
 
 
 class QueryMetadata(Metadata):
@@ -136,6 +161,7 @@ class QueryMetadata(Metadata):
     scanned_files: int = Field(description="data files to read, after pruning")
     scanned_bytes: int = Field(description="the size of those files")
     has_more: bool = Field(description="whether there are rows beyond `limit`")
+    dynamic_tables: list[DynamicTableRead] | None = omit_when_null("the dynamic tables among those that were read")
 
 
 class QueryResult(Page, Result):
@@ -158,15 +184,16 @@ def query(
     metrics: Metrics,
     query_log: QueryLog,
     streams: Streams,
+    dynamic: DynamicReads,
 ) -> "QueryResult | Stream":
     """Read rows: filter, join, group and sort them, now or as of a time in the past."""
     form = _form(request, call)
     run: Callable[[Reading], QueryResult | Stream] = (
-        partial(_collect, request, call, engine, holds, query_log)
+        partial(_collect, request, call, engine, holds, query_log, dynamic)
         if form == "json"
         else partial(_stream, form, request, call, query_log, streams)
     )
-    return _read(request, call, engine, catalog, metrics, run)
+    return _read(request, call, engine, catalog, metrics, dynamic, run)
 
 
 def _form(request: Query, call: Call) -> Form:
@@ -210,7 +237,13 @@ def _stream(form: Form, request: Query, call: Call, query_log: QueryLog, streams
 
 
 def _collect(
-    request: Query, call: Call, engine: Engine, holds: SnapshotHolds, query_log: QueryLog, reading: Reading
+    request: Query,
+    call: Call,
+    engine: Engine,
+    holds: SnapshotHolds,
+    query_log: QueryLog,
+    dynamic: DynamicReads,
+    reading: Reading,
 ) -> QueryResult:
     tables = [table for table, _ in reading.tables]
     measured = not request.explain and query_log.due(tables)
@@ -236,8 +269,27 @@ def _collect(
             scanned_files=found.scanned_files,
             scanned_bytes=found.scanned_bytes,
             has_more=found.has_more,
+            dynamic_tables=_dynamic(dynamic, reading),
         ),
     )
+
+
+def _dynamic(dynamic: DynamicReads, reading: Reading) -> list[DynamicTableRead] | None:
+    """The states of the dynamic tables that were read."""
+    found = (dynamic.of(table, snapshot_id) for table, snapshot_id in reading.tables)
+    shown = [
+        DynamicTableRead(
+            namespace=one.table.namespace,
+            table=one.table.table,
+            pass_id=one.pass_id,
+            refreshed_at=utc(one.refreshed_ms),
+            lag_ms=one.lag_ms,
+            sources=source_snapshots(one.sources),
+        )
+        for one in found
+        if one is not None
+    ]
+    return shown or None
 
 
 def _continued(request: Query) -> tuple[int, list[Pin] | None]:
@@ -262,15 +314,17 @@ def _read(
     engine: Engine,
     catalog: Catalog,
     metrics: Metrics,
+    dynamic: DynamicReads,
     run: Callable[[Reading], QueryResult | Stream],
 ) -> QueryResult | Stream:
     started = time.monotonic()
+    options = _options(request, dynamic)
     for attempt in range(1, _TRIES + 1):
         try:
             if request.sql is None:
-                result = run(_by_parts(request, catalog))
+                result = run(_by_parts(request, catalog, options))
             else:
-                result = run(_by_sql(request, request.sql, call, engine, catalog))
+                result = run(_by_sql(request, request.sql, call, engine, catalog, options))
             metrics.queried(time.monotonic() - started)
             return result
         except InvalidQuery as e:
@@ -285,12 +339,11 @@ def _read(
     raise AssertionError("unreachable")
 
 
-def _by_parts(request: Query, catalog: Catalog) -> Reading:
+def _by_parts(request: Query, catalog: Catalog, options: ReadOptions) -> Reading:
     if request.table is None:
         raise InvalidRequest("table is missing; send the table to read, or sql", field="table")
     if request.params is not None:
         raise InvalidQuery("params need sql; put values into the filter", field="params")
-    options = _options(request)
     parts = QueryParts(
         projection=request.projection,
         filter=request.filter,
@@ -307,27 +360,31 @@ def _by_parts(request: Query, catalog: Catalog) -> Reading:
     return read_parts(catalog, request.table, parts, options)
 
 
-def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catalog) -> Reading:
+def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catalog, options: ReadOptions) -> Reading:
     parts = set(Query.model_fields) - set(Request.model_fields) - {"table", *_WITH_SQL}
     for name in sorted(parts & request.model_fields_set):
         if getattr(request, name) not in (None, False, []):
             raise InvalidQuery(
                 f"{name} cannot be combined with sql; put it into the SELECT, or leave sql out", field=name
             )
-    return read_sql(call, engine, catalog, sql, request.params or {}, _options(request))
+    return read_sql(call, engine, catalog, sql, request.params or {}, options)
 
 
-def _options(request: Query) -> ReadOptions:
+def _options(request: Query, dynamic: DynamicReads) -> ReadOptions:
     # A stream has all rows unless the request has a limit.
     window = Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
     skipped, pins = _continued(request)
+    of_pass, as_of = None, request.as_of
+    if isinstance(as_of, OfPass):
+        of_pass, as_of = dynamic.in_pass(request.tenant_id, as_of.pass_), None
     return ReadOptions(
         request.tenant_id,
         request.namespace,
-        request.as_of,
+        as_of,
         request.limit,
         skipped,
         request.explain,
         window,
+        of_pass,
         pins,
     )

@@ -11,6 +11,7 @@ from service.commits.commit import Commits
 from service.errors import ConfirmationRequired, InvalidRequest
 from service.maintenance.advise.auto import Auto
 from service.model.call import Call
+from service.model.dynamic.definition import refuse_dynamic_table
 from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.schema.definition import describe_schema, parse_schema
 from service.model.schema.partition import describe_partition
@@ -101,6 +102,7 @@ def reinitialise_table(
     split = partial(parse_split_points, request.split_points, encoded=request.split_points_base64)
     table = commits.table(request.table_name, call)
     refuse_ingestion_table(table.properties, table.name.table, "REINITIALISE_TABLE")
+    refuse_dynamic_table(table.properties, table.name.table, "REINITIALISE_TABLE")
 
     def decide(current: Table) -> ReinitialiseOptions:
         return reinitialise_options(

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog, Table
+from service.dynamic.definitions import Definitions
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableExists
 from service.jobs.background import Background
 from service.maintenance.expire.expirer import Expirer
@@ -22,6 +23,7 @@ from service.maintenance.repartition.report import (
     RepartitionStats,
 )
 from service.model.call import Call
+from service.model.dynamic.definition import refuse_dynamic_table
 from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.names import TableName
 from service.model.properties import codec_of
@@ -233,11 +235,16 @@ def repartition(
     repartitions: Repartitions,
     expirer: Expirer,
     life: TableLifecycle,
+    definitions: Definitions,
 ) -> Result:
     """Change a table's partitioning, and derive columns, in one commit that blocks no readers or writers."""
     _check_together(request)
     table = catalog.load(request.table_name)
     refuse_ingestion_table(table.properties, table.name.table, "REPARTITION")
+    if request.target_table is not None and request.delete_source:
+        moved = "REPARTITION into another table with delete_source"
+        refuse_dynamic_table(table.properties, table.name.table, moved, field="target_table")
+        definitions.check_not_read(table, "send delete_source: false, or drop these first")
     layout = partial(_layout, request, catalog, repartitions)
 
     def run(job: Call) -> Result:

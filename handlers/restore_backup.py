@@ -13,6 +13,7 @@ from service.edits.restore import Restores, RestoreTarget, of_backup, of_state
 from service.errors import BackupNotFound, InvalidRequest, SnapshotNotFound
 from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
+from service.model.dynamic.definition import refuse_dynamic_table
 from service.operations.edit_requests import BackedUpRequest, RestorePlan, RestoreResult, restore_fields, restore_plan
 from service.operations.examples import create_table, planned, response, write
 from service.operations.operation import DryRunResult, Example, Metadata, PreviewableRequest, operation
@@ -87,6 +88,7 @@ def restore_backup(
     """Replace a table's rows with those of a backup, in a new commit."""
     target = _target(request)
     table = catalog.load(request.table_name)
+    refuse_dynamic_table(table.properties, table.name.table, "RESTORE_BACKUP")
     tag = request.backup(backups, table)
     # After an earlier attempt with the same key, the snapshot may have expired.
     with holds.reading(table.uuid, None if call.earlier else target.state(table)):

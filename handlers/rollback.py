@@ -9,6 +9,7 @@ from service.commits.commit import Commits
 from service.edits.rollback import Rollbacks, RollbackTarget
 from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
+from service.model.dynamic.definition import refuse_dynamic_table
 from service.operations.edit_requests import (
     BackedUpRequest,
     RestorePlan,
@@ -111,6 +112,7 @@ def rollback(
     """Replace a table's rows with those of an earlier snapshot, in a new commit."""
     target = RollbackTarget(request.as_of, request.expected_snapshot_id)
     table = commits.table(request.table_name, call)
+    refuse_dynamic_table(table.properties, table.name.table, "ROLLBACK")
     tag = request.backup(backups, table)
     outcome = rollbacks.run(table, target, tag, call, dry_run=request.dry_run)
     figures: dict[str, Any] = {

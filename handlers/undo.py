@@ -11,6 +11,7 @@ from service.edits.replayed import ReplayedRows
 from service.edits.undo import UndoOutcome, UndoProgress, Undos
 from service.jobs.background import Background
 from service.model.call import Call
+from service.model.dynamic.definition import refuse_dynamic_table
 from service.operations.edit_requests import LOST, BackedUpRequest, BackedUpResult, SampledPlan, sampled
 from service.operations.examples import planned, response, write
 from service.operations.operation import (
@@ -107,6 +108,7 @@ def undo(
     If later changes touched the same rows, it is refused with their request ids.
     """
     table = catalog.load(request.table_name)
+    refuse_dynamic_table(table.properties, table.name.table, "UNDO")
     request.backup(backups, table)  # refuse a contradiction about backups first, in a dry run too
 
     def run(job: Call) -> UndoResult | UndoDryRun:

@@ -14,6 +14,7 @@ from service.edits.edits import Edits
 from service.engine.session.rows import to_arrow
 from service.errors import InvalidRequest
 from service.model.call import Call
+from service.model.dynamic.definition import refuse_dynamic_table
 from service.model.edits import ByFilter, Edit
 from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.records import read_records
@@ -139,6 +140,7 @@ def _overwrite(
 ) -> WriteResult | WriteDryRun:
     table = commits.table(request.table_name, call)
     refuse_ingestion_table(table.properties, table.name.table, "WRITE")
+    refuse_dynamic_table(table.properties, table.name.table, "WRITE")
     outcome = edits.run(table, "WRITE", partial(_edit, request), request.options(backups), call)
     commit, figures = outcome.commit, edit_figures(outcome.counts)
     figures |= {"records_inserted": outcome.counts.inserted, "records_deleted": outcome.counts.deleted}

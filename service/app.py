@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -24,6 +25,8 @@ from service.commits.backups import Backups
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds, snapshots_awaiting_response
 from service.commits.small_files import SmallFileChecks, WriteCounts
+from service.dynamic.compose import dynamic_parts, needed_snapshots
+from service.dynamic.worker import DynamicWorker
 from service.edits.edits import Edits
 from service.edits.replayed import ReplayedRows
 from service.edits.restore import Restores
@@ -50,7 +53,7 @@ from service.maintenance.advise.advice import Adviser
 from service.maintenance.advise.auto import Auto
 from service.maintenance.advise.query_log import QueryLog
 from service.maintenance.compact.compaction import Compactions
-from service.maintenance.compact.report import CompactionOptions
+from service.maintenance.compose import automatic_compaction
 from service.maintenance.expire.expirer import Expirer, built_on_by_other_instances
 from service.maintenance.expire.expiry import Expiry
 from service.maintenance.orphans.orphans import Orphans
@@ -59,7 +62,6 @@ from service.maintenance.repartition.repartition import Repartitions
 from service.metrics.metrics import Metrics
 from service.model import wire
 from service.model.call import Call
-from service.model.names import TableName
 from service.model.times import now_ms
 from service.operations.bulk_upserts import BulkUpserts
 from service.operations.operation import Parts
@@ -85,13 +87,19 @@ class App:
     """The whole service: started in the background, used through its pipeline, stopped once."""
 
     def __init__(
-        self, settings: Settings, jar_paths: list[Path], java_options: class_archive.Options | None = None
+        self,
+        settings: Settings,
+        jar_paths: list[Path],
+        java_options: class_archive.Options | None = None,
+        *,
+        only_refreshes: bool = False,
     ) -> None:
-        """Without `java_options` those that use the class archive; without jars Spark cannot start."""
+        """Without `java_options` those that use the class archive; without jars Spark cannot start. With
+        `only_refreshes`, it does nothing by itself but refresh dynamic tables."""
         settings.home.mkdir(parents=True, exist_ok=True)
         if java_options is None:
             java_options = class_archive.java_options(jar_paths, os.environ) if jar_paths else ()
-        self.settings = settings
+        self.settings, self._only_refreshes = settings, only_refreshes
         self._lock = process_locks.acquire(settings.home)
         try:
             catalog = connect(settings)
@@ -138,10 +146,13 @@ class App:
             self._retry(step)
         if not self._stopping.is_set():
             self._warm.set()
-            self.parts[Schedules].scheduler.start()
-            self.parts[Watcher].start()
+            self.parts[DynamicWorker].start()
+            if not self._only_refreshes:
+                self.parts[Schedules].scheduler.start()
+                self.parts[Watcher].start()
             log.info("ready after %.1f s", time.monotonic() - started)
-        threading.Thread(target=self.parts[Auto].run, args=(self._stopping,), name="firn-auto", daemon=True).start()
+        if not self._only_refreshes:
+            threading.Thread(target=self.parts[Auto].run, args=(self._stopping,), name="firn-auto", daemon=True).start()
         self._check_regularly()
 
     def _retry(self, step: Callable[[], None]) -> None:
@@ -214,6 +225,7 @@ class App:
         scheduler = self.parts[Schedules].scheduler
         scheduler.stop()
         self.parts[Watcher].stop()
+        self.parts[DynamicWorker].stop()
         try:
             if not self.pipeline.drain(self.settings.limits.stop_timeout_s):
                 log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_timeout_s)
@@ -224,6 +236,7 @@ class App:
             self.parts[Background].close(1)
             scheduler.close(2)
             self.parts[Watcher].close(2)
+            self.parts[DynamicWorker].close(2)
             self.parts[Writes].close()
             self.parts[Commits].batches.close()
             self.parts[Expiry].close()
@@ -231,10 +244,6 @@ class App:
             self.engine.stop(2)
             self.parts[Ledger].close()
             self._lock.close()
-
-
-# Automatic compaction waits while fewer sessions are idle or more WRITEs wait.
-_SPARE_SESSIONS, _MANY_WRITES = 2, 100
 
 
 def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger) -> Parts:
@@ -248,7 +257,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     backups, restores = Backups(iceberg.edits, catalog, commits), Restores(engine, commits, holds)
     writes = Writes(settings, engine, catalog, commits, small_files, metrics, holds)
     bulk = Bulk(settings.limits, engine, catalog, commits, small_files, jobs)
-    keepers = (holds.keeps, partial(snapshots_awaiting_response, ledger), partial(built_on_by_other_instances, jobs))
+    awaited, built_on = partial(snapshots_awaiting_response, ledger), partial(built_on_by_other_instances, jobs)
+    keepers = (holds.keeps, awaited, built_on, needed_snapshots(settings, ledger))
     undos = Undos(iceberg.edits, engine, commits, UndoRecords(ledger), holds)
     expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, undos.keeps)
     expiry, schedules = Expiry(expirer.by_policy), _schedules(settings, catalog, ledger, jobs, metrics)
@@ -257,7 +267,10 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     compactions = Compactions(
         engine, catalog, commits, small_files, holds, expirer, jobs, metrics, predict=adviser.predict
     )
-    auto = _auto(settings, engine, catalog, adviser, query_log, jobs.records, compactions, writes)
+    auto = automatic_compaction(
+        *(engine, catalog, adviser, query_log, jobs.records, compactions, lambda: writes.waiting),
+        every_s=iceberg.compaction.auto_interval_s,
+    )
     commits.when_committed(auto.changed)
     _watch(metrics, engine, bulk)
     return Parts(
@@ -271,32 +284,11 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
         *ingest_parts(settings, engine, catalog, ledger, commits, jobs, holds, schedules),
+        *dynamic_parts(settings, engine, catalog, ledger, commits, jobs, holds, metrics),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),
     )
-
-
-def _auto(
-    settings: Settings,
-    engine: Engine,
-    catalog: Catalog,
-    adviser: Adviser,
-    query_log: QueryLog,
-    records: JobRecords,
-    compactions: Compactions,
-    writes: Writes,
-) -> Auto:
-    def compact(table: TableName) -> bool:
-        call = Call(f"auto-{uuid.uuid4().hex}", requested_by="auto")
-        return compactions.compact(catalog.load(table), CompactionOptions(), call).compacted
-
-    def is_busy() -> bool:
-        """Whether a compaction would delay requests."""
-        return engine.idle < _SPARE_SESSIONS or writes.waiting > _MANY_WRITES
-
-    every_s = settings.iceberg.compaction.auto_interval_s
-    return Auto(catalog, adviser, query_log, records, compact, is_busy, every_s=every_s)
 
 
 def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger, jobs: Jobs, metrics: Metrics) -> Schedules:
@@ -319,9 +311,8 @@ def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
 
 def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
     """An App with the settings of the environment and checked jars."""
-    settings = settings or load(os.environ)
     found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
-    return App(settings, found)
+    return App(settings or load(os.environ), found)
 
 
 def configure_logging(settings: Settings) -> None:
@@ -367,6 +358,20 @@ def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = Non
         logging.shutdown()
         os._exit(code)
     return code
+
+
+def work(settings: Settings, jar_paths: list[Path]) -> int:
+    """Refresh dynamic tables until a signal comes; returns the exit code."""
+    configure_logging(settings)
+    dynamic = settings.dynamic.model_copy(update={"worker": True})
+    app = App(settings.model_copy(update={"dynamic": dynamic}), jar_paths, only_refreshes=True)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    app.start()
+    ended.wait()
+    app.stop()
+    return 0
 
 
 def openapi() -> str:

@@ -20,6 +20,7 @@ FirnError                      code                    status  retryable
 │   └── SnapshotNotFound       SNAPSHOT_NOT_FOUND      404
 ├── MethodNotAllowed           METHOD_NOT_ALLOWED      405
 ├── TableExists                TABLE_EXISTS            409
+├── TableInUse                 TABLE_IN_USE            409
 ├── NamespaceExists            NAMESPACE_EXISTS        409
 ├── NamespaceNotEmpty          NAMESPACE_NOT_EMPTY     409
 ├── ScheduleExists             SCHEDULE_EXISTS         409
@@ -27,6 +28,7 @@ FirnError                      code                    status  retryable
 ├── PlanStale                  PLAN_STALE              409
 ├── UndoConflict               UNDO_CONFLICT           409
 ├── UndoTooLate                UNDO_TOO_LATE           409
+├── RefreshHeldBack            REFRESH_HELD_BACK       409
 ├── RowCountMismatch           ROW_COUNT_MISMATCH      500
 ├── ChecksumMismatch           CHECKSUM_MISMATCH       500
 ├── Cancelled                  CANCELLED               409
@@ -156,6 +158,9 @@ class MethodNotAllowed(FirnError, status=405): ...
 class TableExists(FirnError, status=409): ...
 
 
+class TableInUse(FirnError, status=409): ...
+
+
 class NamespaceExists(FirnError, status=409): ...
 
 
@@ -178,6 +183,9 @@ class UndoConflict(FirnError, status=409):
 
 class UndoTooLate(FirnError, status=409):
     """The data that is needed to undo the change has expired; nothing was changed."""
+
+
+class RefreshHeldBack(FirnError, status=409): ...
 
 
 class RowCountMismatch(FirnError, status=500):

@@ -195,6 +195,21 @@ class IngestSettings(_Section):
     watch_interval_s: Annotated[int, Field(ge=1, le=86_400)] = 10
 
 
+class DynamicSettings(_Section):
+    """How dynamic tables are kept up to date."""
+
+    # Whether this service refreshes them by their target lag. `firn worker` does only that, beside or without it.
+    worker: bool = True
+    # How often it looks for changes of their base tables.
+    interval_s: Annotated[int, Field(ge=1, le=3600)] = 5
+    # How many tables it refreshes at once; each uses a Spark session.
+    parallelism: Annotated[int, Field(ge=1, le=64)] = 2
+    # Which tables it refreshes, as tenant.namespace.table, with commas in a variable; `*` stands for any text.
+    tables: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("*",)
+    # Source snapshots that the next refresh needs do not expire before this age.
+    keep_snapshots_hours: Hours = 168
+
+
 class MetricsSettings(_Section):
     # How many tables have series of their own in /metrics; those updated least recently are removed first.
     tables: Annotated[int, Field(ge=0, le=100_000)] = 1000
@@ -220,6 +235,7 @@ class Settings(_Section):
     writes: WriteQueueSettings = WriteQueueSettings()
     limits: LimitSettings = LimitSettings()
     ingest: IngestSettings = IngestSettings()
+    dynamic: DynamicSettings = DynamicSettings()
     metrics: MetricsSettings = MetricsSettings()
     background: BackgroundSettings = BackgroundSettings()
 

@@ -34,6 +34,11 @@ class Commit:
         return leaves_rows(self.summary)
 
     @property
+    def rewrites(self) -> bool:
+        """Whether it only wrote rows again, into other files."""
+        return self.summary.get("operation") == "replace"
+
+    @property
     def removes(self) -> bool:
         """Whether it may have removed files from the table."""
         return self.summary.get("operation") != "append" and self.summary.get("deleted-data-files") != "0"

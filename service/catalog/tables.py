@@ -21,6 +21,7 @@ from service.catalog.files.folders import remove_folder
 from service.catalog.refusals import oldest_snapshot, table_exists, table_not_found, table_replaced
 from service.catalog.translate import translated
 from service.errors import CommitConflict, SnapshotNotFound, TableNotFound
+from service.model.dynamic.state import REFRESH_STATE_PROPERTY
 from service.model.names import (
     BATCH_PROPERTY,
     CATALOG,
@@ -293,11 +294,15 @@ class Catalog:
                 raise table_exists(to) from e
 
     def fence(self, table: Table, batch: str) -> None:
-        """Commit an empty snapshot, so that no change based on an earlier one can be committed any more."""
+        """Commit an empty snapshot, so that no change based on an earlier one can be committed any more. It stands for
+        the same sources, if the table is a dynamic one."""
 
         def commit(current: IcebergTable) -> None:
+            head = current.current_snapshot()
+            known = {} if head is None else summary_of(head)
+            state = {name: known[name] for name in (REFRESH_STATE_PROPERTY,) if name in known}
             with current.transaction() as change:
-                change.update_snapshot({FENCE_PROPERTY: batch}).fast_append().commit()
+                change.update_snapshot({**state, FENCE_PROPERTY: batch}).fast_append().commit()
 
         self._change(table, commit, _TRIES)
 

@@ -1,9 +1,13 @@
 """The rows in which two states of a table may differ, by metadata: whole files, and places in files of both."""
 
+from collections.abc import Iterator
+
 from service.catalog.files.data_files import TableFiles, list_files
 from service.catalog.files.positions import rows_between
+from service.catalog.lineage import commits_between
 from service.catalog.tables import Table
-from service.engine.iceberg.scan_tasks import SnapshotFiles
+from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
+from service.engine.jobs.dynamic.job import SnapshotRange
 
 
 def differing_rows(table: Table, one_id: int, other_id: int) -> tuple[SnapshotFiles, SnapshotFiles] | None:
@@ -15,6 +19,43 @@ def differing_rows(table: Table, one_id: int, other_id: int) -> tuple[SnapshotFi
     if not (one.counted and other.counted):
         return None
     return _only(table, one_id, one, other), _only(table, other_id, other, one)
+
+
+def changes_between(table: Table, old_id: int | None, new_id: int | None) -> tuple[SnapshotRange, ...]:
+    """The ranges from an earlier snapshot to a later one in which rows may have changed; none if no row has.
+
+    The history is cut at rewrites, whose files have the rows of others; if snapshots in between have expired, it is
+    one range. Then rewritten rows are read, too, on both sides.
+    """
+    if new_id is None or old_id == new_id:
+        return ()
+    ranges = (_range(table, *ends) for ends in _without_rewrites(table, old_id, new_id))
+    return tuple(one for one in ranges if one.differing is None or any(side.touched for side in one.differing))
+
+
+def _range(table: Table, old_id: int | None, new_id: int) -> SnapshotRange:
+    if old_id is not None:
+        return SnapshotRange(old_id, new_id, differing_rows(table, old_id, new_id))
+    paths = frozenset(file.path for file in list_files(table, new_id).data)
+    return SnapshotRange(None, new_id, (NO_FILES, SnapshotFiles(new_id, paths)))
+
+
+def _without_rewrites(table: Table, old_id: int | None, new_id: int) -> Iterator[tuple[int | None, int]]:
+    """The first and last snapshots of each part of the history between two rewrites."""
+    commits = None if old_id is None else commits_between(table, old_id, new_id)
+    if commits is None:
+        yield old_id, new_id
+        return
+    start = end = old_id
+    for commit in reversed(commits):
+        if commit.rewrites:
+            if end is not None and start != end:
+                yield start, end
+            start = end = commit.snapshot_id
+        else:
+            end = commit.snapshot_id
+    if end is not None and start != end:
+        yield start, end
 
 
 def _only(table: Table, snapshot_id: int, one: TableFiles, other: TableFiles) -> SnapshotFiles:

@@ -10,6 +10,7 @@ from service.catalog.files.data_files import list_files, matching_files
 from service.catalog.tables import Table
 from service.commits.backups import backup_of
 from service.commits.commit import CommitResult, Commits, retried_if_changed
+from service.commits.edit_base import base_of
 from service.commits.holds import SnapshotHolds
 from service.commits.locks import TableLocks
 from service.commits.tokens import PlanToken
@@ -26,12 +27,10 @@ from service.model.edits import ByFilter, ByKey, Edit
 from service.model.filters.pruning import uuid_expression
 from service.model.names import EDIT_PROPERTY
 from service.model.properties import edit_policy
-from service.settings import EditSettings, RowLevel
+from service.settings import EditSettings
 
 # The most rows that a dry run shows.
 SHOWN = 20
-# The version of the format whose delete files have positions: not the one before it, nor the one after it.
-_FORMAT_WITH_POSITIONS = 2
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class Edits:
     def base_of(self, table: Table, options: EditOptions) -> EditBase:
         """The state of the table that an edit builds on."""
         row_level = edit_policy(table.properties, self.settings).row_level
-        base = base_of(table, options.partition_filter, row_level)
+        base = base_of(table, row_level, _only(table, options.partition_filter))
         if base.row_level == "auto" and self.holds.is_merged(table.uuid):
             return replace(base, row_level="merge_on_read", keeps_files=True)
         return base
@@ -251,26 +250,6 @@ def _check(edit: Edit, found: FoundRows, check: CheckEdit, options: EditOptions)
         )
     if options.token:
         options.token.check(found.digest)
-
-
-def base_of(current: Table, partition_filter: Any = None, row_level: RowLevel = "copy_on_write") -> EditBase:
-    """The state of the table that an edit builds on."""
-    files = list_files(current)
-    by_place = current.iceberg.metadata.format_version == _FORMAT_WITH_POSITIONS
-    return EditBase(
-        current.spark_name,
-        current.uuid,
-        current.schema_id,
-        current.current_snapshot_id,
-        current.head_has_table_schema,
-        {file.path: file.rows for file in files.data},
-        {file.path: file.bytes for file in files.data},
-        files.deletes > 0,
-        _only(current, partition_filter),
-        {file.path: file.sequence_number for file in files.data},
-        {file.path: file.deleted for file in files.data if file.deleted} if files.counted else None,
-        row_level if by_place else "copy_on_write",
-    )
 
 
 def _only(current: Table, partition_filter: Any) -> frozenset[str] | None:

@@ -23,11 +23,11 @@ from service.catalog.lineage import (
 )
 from service.catalog.tables import Table
 from service.commits.compared import differing_rows
-from service.edits.edits import base_of
+from service.commits.edit_base import base_of
 from service.edits.request_changes import RequestChange, SharedChanges, expanded, shared_changes
 from service.edits.trace import Traced, TracedCommit, UndoneChange, read_undone, standing, trace, without_effect
 from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
-from service.engine.jobs.undo import ChangedRows, UndoReversal, changes_that_added, read_files
+from service.engine.jobs.undo import AddedAndRemoved, UndoReversal, changes_that_added, read_files
 from service.engine.session.engine import Session
 from service.errors import UndoTooLate
 from service.ledger.ledger import Batch
@@ -105,7 +105,7 @@ class UndoPlanner:
         reversal = UndoReversal(
             base,
             self.table.kept_schema,
-            ChangedRows(None if isinstance(came, SnapshotFiles) and not came.paths else came, went),
+            AddedAndRemoved(None if isinstance(came, SnapshotFiles) and not came.paths else came, went),
             traced.files,
             untouched,
             tuple(self._changed_rows(target, commit) for commit in suspects),
@@ -114,7 +114,7 @@ class UndoPlanner:
             stale,
             derived_since(self.table, files.snapshot_id),
             required_since(self.table),
-            ChangedRows(None, None) if shared is None else shared.change(shared.after(target.request_id)),
+            AddedAndRemoved(None, None) if shared is None else shared.change(shared.after(target.request_id)),
         )
         return UndoPlan(reversal, suspects, effective)
 
@@ -160,7 +160,9 @@ class UndoPlanner:
             found += self._adding_requests_of(laters[n], changed[n], rows)
         return found
 
-    def _adding_requests_of(self, commit: Commit | RequestChange, changes: ChangedRows, rows: pa.Table) -> list[str]:
+    def _adding_requests_of(
+        self, commit: Commit | RequestChange, changes: AddedAndRemoved, rows: pa.Table
+    ) -> list[str]:
         """The requests of a commit that added some of the rows."""
         names = self.names(commit)
         if isinstance(commit, RequestChange):
@@ -251,14 +253,14 @@ class UndoPlanner:
             return SnapshotFiles(now_id, now), SnapshotFiles(snapshot_id, then)
         return found
 
-    def _changed_rows(self, target: UndoTarget, commit: Commit | RequestChange) -> ChangedRows:
+    def _changed_rows(self, target: UndoTarget, commit: Commit | RequestChange) -> AddedAndRemoved:
         """What a later commit changed, to be read; raises UndoTooLate if the state before it is gone."""
         if isinstance(commit, RequestChange):
             return commit.rows
         added = frozenset(self._moved(commit).added)
         came = SnapshotFiles(commit.snapshot_id, added) if added else None
         went = self._removed_files(target, commit, "the state before a later change")
-        return ChangedRows(came, went, commit.restores)
+        return AddedAndRemoved(came, went, commit.restores)
 
     def _removed_files(self, target: UndoTarget, commit: Commit, before: str) -> SnapshotFiles | None:
         """The rows that a commit removed, in the state before it, and all others of the files that it removed;

@@ -8,7 +8,7 @@ import pyarrow as pa
 from service.catalog.lineage import Commit, current_names
 from service.catalog.tables import Table
 from service.edits.trace import UndoneChange
-from service.engine.jobs.undo import ChangedRows
+from service.engine.jobs.undo import AddedAndRemoved
 from service.engine.session.rows import arrow_schema
 from service.ledger.ledger import Batch
 from service.ledger.undo_records import UndoRecords
@@ -20,7 +20,7 @@ class RequestChange:
     """One request of a shared commit, and what it changed."""
 
     request_id: str
-    rows: ChangedRows
+    rows: AddedAndRemoved
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class SharedChanges:
         own = self.own(request_id)
         return [n for n in range(min(own) + 1, len(self.batch.request_ids)) if n not in own]
 
-    def change(self, requests: Sequence[int]) -> ChangedRows:
+    def change(self, requests: Sequence[int]) -> AddedAndRemoved:
         """What some requests changed, together."""
         came, went = self._rows.of("added", requests), self._rows.of("removed", requests)
-        return ChangedRows(came if came.num_rows else None, went if went.num_rows else None)
+        return AddedAndRemoved(came if came.num_rows else None, went if went.num_rows else None)
 
     def each(self, requests: Sequence[int], undone: frozenset[UndoneChange]) -> list[RequestChange]:
         """Some requests, each on its own, without those that were undone."""

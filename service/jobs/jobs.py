@@ -12,7 +12,7 @@ from typing import Any
 
 from service.catalog.tables import Table
 from service.commits.commit import Commits
-from service.errors import Cancelled, FirnError, KeyBusy, LedgerUnavailable, NotFound
+from service.errors import Cancelled, CommitConflict, FirnError, KeyBusy, LedgerUnavailable, NotFound
 from service.jobs.job import NOTHING, Job, State, described, interrupted, taken_over
 from service.ledger.jobs import LIVE, JobRecord, JobRecords, Place
 from service.metrics.metrics import Metrics
@@ -41,6 +41,10 @@ class Kind:
     """Whether another instance resumes it; then `Jobs` does not settle it."""
     shown: Callable[[JobRecord], Mapping[str, Any]] | None = None
     """For work that keeps its own records and is not in LIST_JOBS: its progress, and its result once it has ended."""
+
+
+class ClaimTaken(CommitConflict):
+    """Another unfinished job has the claim."""
 
 
 class Jobs:
@@ -80,11 +84,14 @@ class Jobs:
         return job
 
     @contextmanager
-    def begin(self, kind: str, table: Table, progress: Any, call: Call, **details: Any) -> Iterator[Job]:
+    def begin(
+        self, kind: str, table: Table, progress: Any, call: Call, *, claim: str | None = None, **details: Any
+    ) -> Iterator[Job]:
         """A job whose work starts with the block; from here on it may have files that no snapshot holds.
 
         It ends with the block, unless it was accepted before with this call: then the caller of `accept` ends it.
-        LedgerUnavailable before the block if it cannot be recorded; never after it.
+        LedgerUnavailable before the block if it cannot be recorded; never after it. `claim` is what only one unfinished
+        job of all instances can have: ClaimTaken before the block if another one has it.
         """
         accepted = self._job(call.job_id)
         if accepted is not None:
@@ -93,7 +100,7 @@ class Jobs:
             self.records.start(accepted.current)
             yield accepted
             return
-        job = self._begin(kind, table, progress, call, details, started_ms=now_ms())
+        job = self._begin(kind, table, progress, call, details, started_ms=now_ms(), claim=claim)
         try:
             yield job
         except BaseException as e:
@@ -263,7 +270,8 @@ class Jobs:
         with self._lock:  # before it is recorded, or it would seem to be left
             self._live[job.id] = job
         try:
-            self.records.begin(job.current)
+            if not self.records.begin(job.current):
+                raise ClaimTaken(f"another instance works on {table.name}; send the request again in a moment")
         except BaseException:
             with self._lock:
                 del self._live[job.id]

@@ -20,7 +20,7 @@ from sqlalchemy import (
 metadata = MetaData()
 
 # The number of this layout: it grows with each change of the tables below.
-LAYOUT = 3
+LAYOUT = 4
 layout = Table("layout", metadata, Column("number", Integer, primary_key=True))
 
 batches = Table(
@@ -213,6 +213,80 @@ exports = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("exported_ms", BigInteger, nullable=False),
 )
+
+# Every dynamic table, dropped ones included. The table itself has its definition, too.
+dynamic_tables = Table(
+    "dynamic_tables",
+    metadata,
+    Column("table_uuid", String(36), primary_key=True),
+    Column("tenant", String(63), nullable=False),
+    Column("namespace", String(63), nullable=False),
+    Column("table_name", String(63), nullable=False),
+    Column("definition", Text, nullable=False),  # JSON
+    Column("state", String(10), nullable=False),  # active, suspended, failed
+    Column("reason", Text),  # why it is suspended or has failed, or how the last refresh failed
+    Column("failures", Integer, nullable=False),  # refreshes that failed since the last one that did not
+    Column("retry_ms", BigInteger),  # when the worker may try again, after a failure
+    Column("refreshed_ms", BigInteger),  # the time for which the rows are right; null until its first refresh
+    Column("created_ms", BigInteger, nullable=False),
+)
+Index("dynamic_tables_by_name", dynamic_tables.c.tenant, dynamic_tables.c.namespace, dynamic_tables.c.table_name)
+
+# The tables that dynamic tables read.
+dynamic_sources = Table(
+    "dynamic_sources",
+    metadata,
+    Column("table_uuid", String(36), primary_key=True),  # the dynamic table
+    Column("number", Integer, primary_key=True),  # the place of the source among all of the query
+    Column("source_uuid", String(36), nullable=False, index=True),
+    Column("tenant", String(63), nullable=False),
+    Column("namespace", String(63), nullable=False),
+    Column("table_name", String(63), nullable=False),
+)
+
+# The snapshots that the rows of dynamic tables stand for. The tables say it themselves; here it can be found by source,
+# and is newer if a refresh wrote nothing because no row had changed.
+dynamic_cursors = Table(
+    "dynamic_cursors",
+    metadata,
+    Column("table_uuid", String(36), primary_key=True),  # the dynamic table
+    Column("source_uuid", String(36), primary_key=True, index=True),
+    Column("pass_id", String(40), nullable=False),  # of the table's own state; it counts only as long as that has it
+    Column("snapshot_id", BigInteger),  # null if the source had none
+    Column("is_read", Boolean, nullable=False),  # by the query itself, and not only by one of its sources
+    Column("reading_id", BigInteger),  # the snapshot that a refresh in progress reads
+)
+
+# The refreshes of dynamic tables: the latest of each.
+dynamic_refreshes = Table(
+    "dynamic_refreshes",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("pass_id", String(40), nullable=False, index=True),
+    Column("table_uuid", String(36), nullable=False),
+    Column("tenant", String(63), nullable=False),
+    Column("namespace", String(63), nullable=False),
+    Column("table_name", String(63), nullable=False),
+    Column("version", String(40), nullable=False),  # of the definition
+    Column("state", String(10), nullable=False),  # running, done, failed
+    Column("mode", String(12)),  # NO_DATA, INCREMENTAL, FULL; null until it is decided
+    Column("reason", String(60)),  # a stable code
+    Column("rows_added", BigInteger, nullable=False),
+    Column("rows_removed", BigInteger, nullable=False),
+    Column("rows_unchanged", BigInteger),  # of those that were computed; null if it is not known
+    Column("changed_rows", BigInteger, nullable=False),  # of all sources
+    Column("details", Text, nullable=False),  # JSON: what else was measured
+    Column("sources", Text, nullable=False),  # JSON: the snapshots that were read
+    Column("snapshot_id", BigInteger),  # null if it wrote none
+    Column("error_code", String(60)),
+    Column("error", Text),
+    Column("requested_by", String(200), nullable=False),
+    Column("pinned_ms", BigInteger, nullable=False),  # when the snapshots of its sources were pinned
+    Column("started_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
+)
+Index("dynamic_refreshes_of_table", dynamic_refreshes.c.table_uuid, dynamic_refreshes.c.started_ms)
+Index("dynamic_refreshes_by_place", dynamic_refreshes.c.tenant, dynamic_refreshes.c.started_ms)
 
 # Views for people who read the ledger with other programs; docs/reference/ledger.md describes them. Times are texts in
 # UTC, as ISO 8601.

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select, upd
 
 from service.errors import CommitConflict
 from service.ledger.database import follows, insert_new
+from service.ledger.dynamic_tables import follow_renamed, forget_dynamic_table
 from service.ledger.jobs import UNFINISHED, JobRecord, JobRecords, add, as_record
 from service.ledger.ledger import Ledger, NewBatch, end_batch
 from service.ledger.schedules import RUN, SUSPENDED
@@ -189,6 +190,7 @@ class TableRecords:
         with self._ledger._writing() as connection:
             for kept in (places, ingestion_tables, exports):
                 connection.execute(delete(kept).where(kept.c.table_uuid == table_uuid))
+            forget_dynamic_table(connection, table_uuid)
             of_it = (schedules.c.namespace == SUSPENDED, schedules.c.table_name == table_uuid)
             triggers = connection.execute(delete(schedules).where(*of_it).returning(schedules.c.id)).scalars().all()
             connection.execute(delete(jobs).where(jobs.c.kind == RUN, jobs.c.claim.in_(triggers)))
@@ -249,6 +251,7 @@ def _follow(connection: Connection, record: TableRecord, schedules_follow: bool)
     """Give what is kept by the name of a table, and is about this table, its new name."""
     for kept in (jobs, ingestions, ingestion_tables):
         connection.execute(update(kept).where(kept.c.table_uuid == record.uuid).values(table_name=record.to.table))
+    follow_renamed(connection, record.uuid, record.to.table)
     if not schedules_follow or record.to == record.name:
         return
     old = record.name

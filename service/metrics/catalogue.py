@@ -16,6 +16,8 @@ PREDECLARED_CODES = (OK, "INTERNAL_ERROR", "LEDGER_UNAVAILABLE")
 JOB_ENDS = ("done", "failed", "cancelled", "interrupted")
 # The kinds of jobs.
 JOB_KINDS = (BULK, "COMPACT", "INGEST")
+# The modes and ends of refreshes of dynamic tables.
+REFRESH_MODES, REFRESH_ENDS = ("NO_DATA", "INCREMENTAL", "FULL", NONE), ("done", "failed")
 # The outcomes of compactions.
 DONE, NOTHING, FAILED, CANCELLED = "done", "nothing", "failed", "cancelled"
 TABLE = ("tenant", "namespace", "table")
@@ -147,6 +149,27 @@ RECORDED = (
         ("state",),
         known=("done", "partly", "failed", "missed", "interrupted"),
     ),
+    MetricSpec(
+        "firn_dynamic_refreshes_total",
+        "counter",
+        "Refreshes of dynamic tables that ended, by mode (NO_DATA, INCREMENTAL, FULL; NONE before it is known) and by "
+        "state: done, failed.",
+        ("mode", "state"),
+    ),
+    MetricSpec(
+        "firn_dynamic_refresh_seconds",
+        "histogram",
+        "Duration of refreshes of dynamic tables that succeeded, with the wait for a Spark session.",
+        ("mode",),
+        _LONG,
+    ),
+    MetricSpec(
+        "firn_dynamic_rows_total",
+        "counter",
+        "Rows that refreshes added to dynamic tables and removed from them; a changed row counts as both.",
+        ("change",),
+        known=("added", "removed"),
+    ),
 )
 
 # Kept per table, for a bounded number of tables.
@@ -176,6 +199,20 @@ PER_TABLE = (
         "Bytes of the table before and after its last compaction.",
         (*TABLE, "when"),
     ),
+    MetricSpec(
+        "firn_table_dynamic_lag_seconds",
+        "gauge",
+        "How far the rows of a dynamic table lag behind its base tables, at the worker's last round: the age of the "
+        "oldest change that is missing; 0 if none is.",
+        TABLE,
+    ),
+    MetricSpec("firn_table_dynamic_target_lag_seconds", "gauge", "The target lag of a dynamic table.", TABLE),
+    MetricSpec(
+        "firn_table_dynamic_failures",
+        "gauge",
+        "Refreshes of a dynamic table that failed in a row, without those that will pass by themselves.",
+        TABLE,
+    ),
 )
 
 # Read when they are scraped.
@@ -203,6 +240,13 @@ GAUGES = (
     ),
     MetricSpec("firn_bulk_loads", "gauge", "Bulk loads in progress."),
     MetricSpec("firn_streams", "gauge", "Responses being streamed."),
+    MetricSpec(
+        "firn_dynamic_tables",
+        "gauge",
+        "Dynamic tables that this instance's worker looks after, by state: active, suspended, failed.",
+        ("state",),
+    ),
+    MetricSpec("firn_dynamic_tables_late", "gauge", "Those whose lag is above their target."),
     MetricSpec("firn_jobs", "gauge", "Jobs that have not ended, by kind and state.", ("kind", "state")),
 )
 

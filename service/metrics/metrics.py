@@ -3,7 +3,16 @@
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from service.metrics.catalogue import GAUGES, JOB_ENDS, JOB_KINDS, PER_TABLE, PREDECLARED_CODES, RECORDED
+from service.metrics.catalogue import (
+    GAUGES,
+    JOB_ENDS,
+    JOB_KINDS,
+    PER_TABLE,
+    PREDECLARED_CODES,
+    RECORDED,
+    REFRESH_ENDS,
+    REFRESH_MODES,
+)
 from service.metrics.collectors import Gauges, ReadGauge, Series, TableSeries, WithoutCreated
 from service.model.names import TableName
 
@@ -26,6 +35,9 @@ class Metrics:
                 self._histograms[spec.name] = histogram
         for job in JOB_KINDS:
             self._declare(job)
+        for mode in REFRESH_MODES:
+            for state in REFRESH_ENDS:
+                self._counters["firn_dynamic_refreshes_total"].labels(mode, state)
         self._tables = TableSeries(PER_TABLE, tables)
         self._reads = Gauges(GAUGES)
         registry.register(self._tables)
@@ -146,6 +158,22 @@ class Metrics:
     def schedule_ran(self, state: str) -> None:
         """A run of a schedule ended, or was missed."""
         self._counters["firn_schedule_runs_total"].labels(state).inc()
+
+    def refreshed(self, mode: str, state: str, seconds: float, added: int = 0, removed: int = 0) -> None:
+        """A refresh of a dynamic table ended: done or failed."""
+        self._counters["firn_dynamic_refreshes_total"].labels(mode, state).inc()
+        if state == "done":
+            self._histograms["firn_dynamic_refresh_seconds"].labels(mode).observe(seconds)
+        self._counters["firn_dynamic_rows_total"].labels("added").inc(added)
+        self._counters["firn_dynamic_rows_total"].labels("removed").inc(removed)
+
+    def lagged(self, table: TableName, lag_s: float, target_s: float | None, failures: int) -> None:
+        """A round of the worker saw how far a dynamic table lags behind its base tables."""
+        now: dict[Series, float] = {("firn_table_dynamic_lag_seconds",): lag_s}
+        now["firn_table_dynamic_failures",] = failures
+        if target_s is not None:
+            now["firn_table_dynamic_target_lag_seconds",] = target_s
+        self._tables.refresh(table, now)
 
     def _declare(self, kind: str) -> None:
         for end in JOB_ENDS:

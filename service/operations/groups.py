@@ -26,6 +26,17 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "TABLE_STATUS",
         "APPLY_TABLE",
     ),
+    "Dynamic tables": (
+        "CREATE_DYNAMIC_TABLE",
+        "LIST_DYNAMIC_TABLES",
+        "DESCRIBE_DYNAMIC_TABLE",
+        "EXPLAIN_DYNAMIC_TABLE",
+        "REFRESH_DYNAMIC_TABLE",
+        "REFRESH_HISTORY",
+        "ALTER_DYNAMIC_TABLE",
+        "AUDIT_DYNAMIC_TABLE",
+        "DROP_DYNAMIC_TABLE",
+    ),
     "History and recovery": (
         "HISTORY",
         "DIFF",

@@ -13,6 +13,8 @@ from service.edits.edits import CheckEdit, EditCounts, Edits, PlanEdit
 from service.edits.keyed import keyed_change
 from service.engine.jobs.edit import FoundRows
 from service.model.call import Call
+from service.model.dynamic.definition import refuse_dynamic_table
+from service.model.edits import Edit
 from service.model.keyed.changes import KeyedChange
 from service.operations.edit_requests import EditRequest, EditResult, advice, advice_of, edit_figures, edited
 from service.operations.operation import DryRunResult, Metadata, Pool, Result
@@ -61,14 +63,18 @@ class RowEdits:
     ) -> "Result | Future[bytes]":
         """Make an edit: `plan` says what it means for a table."""
 
+        def planned(table: Table) -> Edit:
+            refuse_dynamic_table(table.properties, table.name.table, request.operation)
+            return plan(table)
+
         def alone() -> Result:
             table = self.commits.table(request.table_name, call)
-            outcome = self.edits.run(table, request.operation, plan, request.options(self.backups), call, check)
+            outcome = self.edits.run(table, request.operation, planned, request.options(self.backups), call, check)
             fields = responses.fields(outcome.counts)
             return edited(outcome, responses.result, responses.dry_run, **fields, **advice(outcome, self.small_files))
 
         def change(table: Table) -> KeyedChange | None:
-            edit = plan(table)
+            edit = planned(table)
             shared = keyed_change(table, edit, lambda new: check(edit, FoundRows({}, 0, new=new)))
             return None if request.backup(self.backups, table) else shared
 

@@ -1,7 +1,7 @@
 """QUERY: find the tables and snapshots that a query reads, and the Spark jobs that read them."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -68,6 +68,8 @@ class ReadOptions:
     explain: bool
     window: Window
     """The rows of a stream."""
+    of_pass: Mapping[str, int | None] | None = None
+    """In place of `as_of`: the snapshots of a pass over dynamic tables, by the UUIDs of the tables."""
     pins: Sequence[Pin] | None = None
     """The states of the tables, in the order in which the query names them, if it continues after an earlier page."""
 
@@ -87,7 +89,7 @@ class ReadOptions:
 def read_parts(catalog: Catalog, table_name: str, parts: QueryParts, options: ReadOptions) -> Reading:
     """A query in JSON."""
     table = catalog.load(TableName(options.tenant, options.namespace, table_name))
-    source, pin = _source(table, table_name, options.as_of, options.pin(0))
+    source, pin = _source(table, table_name, options, options.as_of, options.pin(0))
     joined = [_joined(item, i, options, catalog) for i, item in enumerate(parts.joins)]
     planned = plan_query(parts, source, [other for _, other, _ in joined])
     every = [(table, source, pin), *joined]
@@ -124,7 +126,7 @@ def read_sql(
     for i, (view, reference) in enumerate(named.views.items()):
         namespace = check_name(reference.namespace or options.namespace, "sql")
         table = _load(TableName(options.tenant, namespace, check_name(reference.table, "sql")), "sql", catalog)
-        source, pin = _source(table, view, options.as_of, options.pin(i))
+        source, pin = _source(table, view, options, options.as_of, options.pin(i))
         views.append(TableView(view, source.spark_name, source.snapshot_id, source.schema))
         tables.append((table, pin.snapshot_id))
         pins.append(pin)
@@ -152,7 +154,7 @@ def _joined(item: JoinItem, place: int, options: ReadOptions, catalog: Catalog) 
     table = _load(name, f"{path}.table", catalog)
     # A snapshot id or a tag belongs to one table; only a time has a meaning for the others.
     as_of = options.as_of if options.is_time else None
-    return table, *_source(table, alias, as_of, options.pin(1 + place))
+    return table, *_source(table, alias, options, as_of, options.pin(1 + place))
 
 
 def _load(name: TableName, field: str, catalog: Catalog) -> Table:
@@ -162,13 +164,17 @@ def _load(name: TableName, field: str, catalog: Catalog) -> Table:
         raise TableNotFound(e.message, field=field, suggestion=e.suggestion) from e
 
 
-def _source(table: Table, alias: str, as_of: AsOf | None, pin: Pin | None) -> tuple[TableSource, Pin]:
+def _source(
+    table: Table, alias: str, options: ReadOptions, as_of: AsOf | None, pin: Pin | None
+) -> tuple[TableSource, Pin]:
     """The state of a table that a query reads: that of an earlier page, if the query continues one."""
     current = Pin(table.uuid, table.current_snapshot_id, table.schema_id)
     if pin is not None and pin != current:
         snapshot = _snapshot_at(table, pin)
     elif pin is None and as_of is not None:
         snapshot = snapshot_as_of(table, as_of)
+    elif pin is None and options.of_pass is not None:
+        snapshot = _snapshot_of(table, options.of_pass)
     else:
         # A snapshot that is read by its id has the columns it was written with, which may not be the table's any more.
         head = table.current_snapshot_id if table.head_has_table_schema else None
@@ -176,6 +182,16 @@ def _source(table: Table, alias: str, as_of: AsOf | None, pin: Pin | None) -> tu
     schema_id = table.schema_id if snapshot.schema_id is None else snapshot.schema_id
     source = TableSource(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
     return source, Pin(table.uuid, snapshot.snapshot_id, schema_id)
+
+
+def _snapshot_of(table: Table, of_pass: Mapping[str, int | None]) -> Snapshot:
+    """The snapshot of a table in a pass."""
+    snapshot_id = of_pass.get(table.uuid)
+    if snapshot_id is None:
+        raise SnapshotNotFound(
+            f"as_of: the pass neither refreshed nor read {table.name.table}, or it had no rows yet", field="as_of"
+        )
+    return table.snapshot(snapshot_id)
 
 
 def _snapshot_at(table: Table, pin: Pin) -> Snapshot:

@@ -12,6 +12,7 @@ from service.catalog.tables import Table
 from service.commits.small_files import SmallFileCheck
 from service.engine.session.rows import arrow_schema, to_arrow
 from service.model.call import Call
+from service.model.dynamic.definition import refuse_dynamic_table
 from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.names import TableName
 from service.model.records import read_records
@@ -66,6 +67,7 @@ class PendingWrite:
     def fit(self, table: Table) -> None:
         """Check the records against a table's schema; InvalidRecord says what does not fit."""
         refuse_ingestion_table(table.properties, table.name.table, "WRITE")
+        refuse_dynamic_table(table.properties, table.name.table, "WRITE")
         self.count = len(self.records)
         values = read_records(table.schema, self.records)
         self.table = table

@@ -10,7 +10,7 @@ from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from service.catalog.tables import Catalog
-from service.edits.edits import base_of
+from service.commits.edit_base import base_of
 from service.engine.jobs.edit import find
 from service.engine.jobs.edits.publish import publish
 from service.errors import RowCountMismatch

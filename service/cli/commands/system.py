@@ -1,14 +1,21 @@
-"""`firn serve`, `stop`, `doctor`, `jars`, `openapi`, `completion` and `profile …`: commands about this machine."""
+"""`firn serve`, `worker`, `stop`, `doctor`, `jars`, `openapi`, `completion` and `profile …`: commands about this machine."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from service.cli import profiles
 from service.cli.call import Invocation
-from service.cli.command import FAILED, OK, Command, UsageError, argument, flag
+from service.cli.command import FAILED, OK, Command, UsageError, argument, flag, number
 from service.cli.terminal.printer import PageColumn, printer_for
 
 _PROFILE = argument("name", "PROFILE", "the profile's name")
+# The arguments of `firn worker`, and the settings that they stand for.
+_WORKER_SETTINGS = {
+    "interval": "FIRN_DYNAMIC__INTERVAL_S",
+    "parallelism": "FIRN_DYNAMIC__PARALLELISM",
+    "memory": "FIRN_SPARK__DRIVER_MEMORY",
+    "tables": "FIRN_DYNAMIC__TABLES",
+}
 _PROFILE_COLUMNS = (
     PageColumn("PROFILE", name=True, value=lambda item: item[0]),
     PageColumn("URL", value=lambda item: _without_login(item[1].get("url"))),
@@ -29,6 +36,27 @@ def _serve(call: Invocation) -> int:
     from service import app
 
     return app.serve(settings, paths, None if log is None else Path(log))
+
+
+def _work(call: Invocation) -> int:
+    from service.host import jars, preflight
+    from service.settings import HomeInUse, load
+
+    given = {variable: getattr(call.args, name) for name, variable in _WORKER_SETTINGS.items()}
+    environ = {**call.environ, **{variable: str(value) for variable, value in given.items() if value is not None}}
+    settings = load(environ)
+    for warning in preflight.check(settings, environ, port=False):
+        call.notify(warning)
+    paths = jars.fetch(jars.LOCK, jars.cache_dir(environ), _report_to(call))
+
+    from service import app
+
+    try:
+        return app.work(settings, paths)
+    except HomeInUse as e:
+        raise HomeInUse(
+            f"{e}; a worker beside a service needs a FIRN_HOME of its own, and a ledger and a catalog that they share"
+        ) from e
 
 
 def _stop(call: Invocation) -> int:
@@ -133,6 +161,23 @@ COMMANDS = (
         (argument("--background", "LOG", "run without a port and stop when idle; LOG is the file of its output"),),
         run=_serve,
         local=True,
+    ),
+    Command(
+        "worker",
+        "Refresh dynamic tables until stopped, and serve no requests.",
+        (
+            number("--interval", "look for changes of their sources every N seconds"),
+            number("--parallelism", "refresh N tables at once"),
+            argument("--memory", "SIZE", "the memory of Spark, such as 4g"),
+            argument(
+                "--tables",
+                "PATTERNS",
+                "only these tables, as tenant.namespace.table, with commas; * stands for any text",
+            ),
+        ),
+        run=_work,
+        local=True,
+        details="Several workers may share a ledger: a table is refreshed by one of them at a time.",
     ),
     Command(
         "stop",

@@ -5,6 +5,11 @@ from service.cli.examples.shared import example
 EXAMPLES = (
     # Those about this machine have tests of their own: each needs its own home.
     example("Serve another folder on another port", "FIRN_HOME=/data/firn FIRN_PORT=8081 firn serve", setup=()),
+    example(
+        "Refresh the dynamic tables of a tenant, four at once",
+        "FIRN_HOME=/data/worker firn worker --parallelism 4 --tables 'acme.*'",
+        setup=(),
+    ),
     example("Stop the service", "firn stop", "stopped\n", ()),
     example(
         "Check what is missing", "firn doctor", "ok   Java …\nok   port …\nok   FIRN_HOME …\nok   FIRN_HOME …\n", ()

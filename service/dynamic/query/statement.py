@@ -8,16 +8,15 @@ from typing import Any, NoReturn
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from service.dynamic.definition import DynamicOptions
 from service.dynamic.query.dialect import FirnSpark, parse, place_at
 from service.errors import InvalidQuery, did_you_mean
+from service.model.dynamic.definition import DynamicOptions
+from service.model.dynamic.target_lag import read_lag
 
 _SHAPE = (
     "CREATE [OR REPLACE] DYNAMIC TABLE [IF NOT EXISTS] name TARGET_LAG = '5 minutes' [option = value …] AS SELECT …"
 )
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _SWITCH = {"true": True, "on": True, "enabled": True, "false": False, "off": False, "disabled": False}
-DOWNSTREAM = "downstream"
 
 
 @dataclass(frozen=True)
@@ -33,18 +32,6 @@ class DynamicStatement:
     line: int
     """Where the query begins in the statement."""
     column: int
-
-
-def read_lag(text: str) -> int | None:
-    """The seconds of a target lag such as `5 minutes`; None for `downstream`. Raises ValueError."""
-    if text.strip().lower() == DOWNSTREAM:
-        return None
-    found = re.fullmatch(r"\s*(\d{1,9})\s+([a-z]+?)s?\s*", text.lower())
-    if not found or found[2] not in _SECONDS or int(found[1]) == 0:
-        raise ValueError(
-            f"{text[:80]!r} is not a time; write such as '30 seconds', '5 minutes', '1 hour' or 'downstream'"
-        )
-    return int(found[1]) * _SECONDS[found[2]]
 
 
 def read_statement(text: str) -> DynamicStatement:

@@ -14,12 +14,14 @@ from service.engine.jobs.repartition import RepartitionTarget, WrittenFiles
 from service.engine.session.java import ICEBERG, each, iceberg_class, is_a, java_class
 from service.engine.session.spark_types import SparkSession
 from service.errors import TableExists
+from service.model.dynamic.definition import DEFINITION_PROPERTY
 from service.model.names import BATCH_PROPERTY, CATALOG, CHANGES_PROPERTY, TableName
 from service.model.properties import ONLINE
 
-# Properties that a new table does not inherit: where its files are, what changed it, and whether it is offline.
+# Properties that a new table does not inherit: where its files are, what changed it, whether it is offline, and that
+# its rows are the result of a query.
 _PLACES = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
-_OWN = (*_PLACES, BATCH_PROPERTY, CHANGES_PROPERTY, ONLINE)
+_OWN = (*_PLACES, BATCH_PROPERTY, CHANGES_PROPERTY, ONLINE, DEFINITION_PROPERTY)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,21 @@ class ReinitialisedTable:
     partition: tuple[PartitionField, ...]
     properties: Mapping[str, str | None]
 
+    def metadata(self, base: Any) -> Any:
+        """The metadata of a table with these columns, this partitioning and these properties."""
+        schema = iceberg_class("SchemaParser").fromJson(self.schema)
+        highest = max(int(base.lastColumnId()), int(schema.highestFieldId()))
+        # Both at once: the new columns need not fit the old partitioning, nor the reverse.
+        changes = base.buildFrom(base).setCurrentSchema(schema, highest)
+        changes = changes.setDefaultPartitionSpec(spec(base, schema, self.partition))
+        changes = changes.setProperties({key: value for key, value in self.properties.items() if value is not None})
+        changes = changes.removeProperties({key for key, value in self.properties.items() if value is None})
+        return changes.build()
+
+    def evolution(self, base: Any, basis: LayoutBasis) -> Evolution:
+        """What a commit changes besides files; `basis` is the layout that the table had when they were written."""
+        return Evolution(self.metadata(base), basis)
+
 
 def reinitialise(
     session: SparkSession,
@@ -36,16 +51,5 @@ def reinitialise(
     iceberg = target.load()
     base = iceberg.operations().current()
     target.check(base)
-    evolution = Evolution(_metadata(base, new), LayoutBasis.of(base))
+    evolution = new.evolution(base, LayoutBasis.of(base))
     return replace_files(target, iceberg, FileReplacement(batch, None, EVERY_FILE, tag=tag, evolution=evolution), gate)
-
-
-def _metadata(base: Any, new: ReinitialisedTable) -> Any:
-    schema = iceberg_class("SchemaParser").fromJson(new.schema)
-    highest = max(int(base.lastColumnId()), int(schema.highestFieldId()))
-    # Both at once: the new columns need not fit the old partitioning, nor the reverse.
-    changes = base.buildFrom(base).setCurrentSchema(schema, highest)
-    changes = changes.setDefaultPartitionSpec(spec(base, schema, new.partition))
-    changes = changes.setProperties({key: value for key, value in new.properties.items() if value is not None})
-    changes = changes.removeProperties({key for key, value in new.properties.items() if value is None})
-    return changes.build()

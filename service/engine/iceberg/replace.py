@@ -11,6 +11,7 @@ from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag, s
 from service.engine.iceberg.tables import same_thread
 from service.engine.session.java import ICEBERG, each, iceberg_class, is_a
 from service.errors import RowCountMismatch
+from service.model.dynamic.state import REFRESH_STATE_PROPERTY
 from service.model.names import BATCH_PROPERTY
 
 
@@ -94,10 +95,13 @@ def replace_files(
     operations, evolution = iceberg.operations(), what.evolution
     table = iceberg if evolution is None else _evolved(iceberg, evolution)
     update = _update(table, what)
-    for name, value in {**what.summary, BATCH_PROPERTY: what.batch}.items():
+    state = _refresh_state(iceberg.currentSnapshot()) if what.keeps_rows else {}
+    for name, value in {**state, **what.summary, BATCH_PROPERTY: what.batch}.items():
         update.set(name, value)
 
     def before_swap(snapshot: Any) -> None:
+        if what.keeps_rows and _refresh_state(operations.current().currentSnapshot()) != state:
+            raise FilesChanged("the table was refreshed in the meantime")
         if evolution is not None:
             evolution.basis.check(operations.current())
         what.check_rows(snapshot)
@@ -109,6 +113,13 @@ def replace_files(
         if is_a(e, f"{ICEBERG}.exceptions.ValidationException"):
             raise FilesChanged("another writer changed the same rows in the meantime") from e
         raise
+
+
+def _refresh_state(snapshot: Any) -> dict[str, str]:
+    """What the rows of a snapshot stand for, if it is of a dynamic table: other files with the same rows stand for it,
+    too."""
+    state = None if snapshot is None else snapshot.summary().get(REFRESH_STATE_PROPERTY)
+    return {} if state is None else {REFRESH_STATE_PROPERTY: str(state)}
 
 
 def append_files(iceberg: Any, files: Iterable[Any], batch: str) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from service.engine.iceberg.position_deletes import Places, WrittenDeletes, own_deletes, void_deletes, write_deletes
-from service.engine.iceberg.replace import FileReplacement, replace_files
+from service.engine.iceberg.replace import Evolution, FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import file_of_task, files_of, of_file, tasks
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag
@@ -31,6 +31,8 @@ class RowReplacement:
     """Data files that are removed from the table, with their rows by the metadata."""
     summary: Mapping[str, str] = field(default_factory=dict)
     tag: Tag | None = None
+    evolve: Callable[[Any], Evolution] | None = None
+    """Of the table's newest metadata, other columns or partitioning to commit with the files."""
     check: Callable[[Any], object] = lambda snapshot: None
     """Raises if the new snapshot must not be committed for another reason than its numbers of rows."""
 
@@ -86,6 +88,7 @@ def commit_rows(target: CommitTarget, change: RowReplacement, gate: Gate, *, ice
             deletes_from=string_list(change.deleted.keys()),
             summary=change.summary,
             tag=change.tag,
+            evolution=None if change.evolve is None else change.evolve(iceberg.operations().current()),
         )
     except BaseException:
         discard()

@@ -136,9 +136,18 @@ def _pin(session: SparkSession, place: Place) -> PinnedTable:
     return pinned
 
 
+def rows_of(session: SparkSession, iceberg: Any, name: str) -> DataFrame:
+    """The rows of a table object as it is. Spark takes two tables of the same name for the same table."""
+    table = iceberg_class("BaseTable")(iceberg.operations(), name)
+    return _relation(session, iceberg_class("spark.source.SparkTable")(table))
+
+
 def _rows_at(session: SparkSession, iceberg: Any, snapshot_id: int | None) -> DataFrame:
     version = iceberg_class("spark.TimeTravel").version(str(snapshot_id))
-    at = iceberg_class("spark.source.SparkTable").create(iceberg, version)
+    return _relation(session, iceberg_class("spark.source.SparkTable").create(iceberg, version))
+
+
+def _relation(session: SparkSession, at: Any) -> DataFrame:
     none = java_class("scala.Option").empty()
     options = java_class("org.apache.spark.sql.util.CaseInsensitiveStringMap").empty()
     relation = java_class("org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation")

@@ -38,7 +38,7 @@ _N, _W, _X, _FILE, _POS = "_firn_n", "_firn_w", "_firn_x", "_firn_path", "_firn_
 
 
 @dataclass(frozen=True)
-class ChangedRows:
+class AddedAndRemoved:
     """The rows that a change added and removed. Rows in both were only rewritten."""
 
     came: SnapshotFiles | pa.Table | None
@@ -53,12 +53,12 @@ class UndoReversal:
 
     base: EditBase
     schema: TableSchema
-    change: ChangedRows
+    change: AddedAndRemoved
     within: frozenset[str]
     """The files that may have the rows that the change added."""
     untouched: bool
     """Whether those files have exactly these rows, as they were written."""
-    suspects: tuple[ChangedRows, ...] = ()
+    suspects: tuple[AddedAndRemoved, ...] = ()
     """Later changes that may have touched the added rows, or added the removed rows again."""
     keys: tuple[tuple[str, ...], ...] = ()
     """Keys by which no row that is restored may equal a row that was added since."""
@@ -70,7 +70,7 @@ class UndoReversal:
     """Derived columns that were added since."""
     required: tuple[str, ...] = ()
     """Required columns that may be null in earlier rows."""
-    beside: ChangedRows = ChangedRows(None, None)
+    beside: AddedAndRemoved = AddedAndRemoved(None, None)
     """What later requests of the same commit changed."""
 
 
@@ -109,7 +109,7 @@ def read_files(
 
 
 def changes_that_added(
-    session: SparkSession, reversal: UndoReversal, rows: pa.Table, laters: Sequence[ChangedRows]
+    session: SparkSession, reversal: UndoReversal, rows: pa.Table, laters: Sequence[AddedAndRemoved]
 ) -> list[int]:
     """The numbers of the changes that added rows equal to these."""
     with ExitStack() as stack:
@@ -208,7 +208,7 @@ class FoundUndo:
         )
         return commit_rows(self._target, change, gate, iceberg=self._iceberg)
 
-    def changed(self, numbered: Iterable[tuple[int, ChangedRows]], rows: str, how: str) -> list[int]:
+    def changed(self, numbered: Iterable[tuple[int, AddedAndRemoved]], rows: str, how: str) -> list[int]:
         """The changes that removed (`< 0`) or added (`> 0`) rows equal to those of a view."""
         found: list[int] = []
         every = list(numbered)
@@ -275,7 +275,7 @@ class FoundUndo:
         )
         return [(int(row[0]), int(row[1])) for row in self._session.sql(text).collect()]
 
-    def _sides(self, numbered: Iterable[tuple[int, ChangedRows]]) -> Iterator[tuple[int, str, int]]:
+    def _sides(self, numbered: Iterable[tuple[int, AddedAndRemoved]]) -> Iterator[tuple[int, str, int]]:
         """For each change, views of the rows that it added (1) and removed (-1)."""
         for n, change in numbered:
             for rows, sign in ((change.came, 1), (change.went, -1)):

@@ -98,7 +98,7 @@ def _kind(one: DerivedColumn, found: DataType) -> ColumnType:
     # For Spark, a uuid is text.
     if one.expression.kind == UUID:
         return UUID
-    kind = _ours(found)
+    kind = column_type(found)
     if kind is None:
         raise InvalidRequest(
             f"{one.expression.path} gives {found.simpleString()}, which no column can store; convert it with CAST",
@@ -107,20 +107,21 @@ def _kind(one: DerivedColumn, found: DataType) -> ColumnType:
     return kind
 
 
-def _ours(found: DataType) -> ColumnType | None:
+def column_type(found: DataType) -> ColumnType | None:
+    """The type of a column that stores values of one of Spark's types; None if there is none."""
     from pyspark.sql import types as t
 
     match found:
         case t.DecimalType():
             return DecimalType(found.precision, found.scale)
         case t.ArrayType():
-            items = _ours(found.elementType)
+            items = column_type(found.elementType)
             return items and Array(items)
         case t.MapType():
-            key, value = _ours(found.keyType), _ours(found.valueType)
+            key, value = column_type(found.keyType), column_type(found.valueType)
             return Map(key, value) if key and value else None
         case t.StructType():
-            kinds = [(field.name, _ours(field.dataType)) for field in found.fields]
+            kinds = [(field.name, column_type(field.dataType)) for field in found.fields]
             return (
                 Struct(tuple(Field(name, kind) for name, kind in kinds if kind)) if all(k for _, k in kinds) else None
             )

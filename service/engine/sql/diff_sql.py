@@ -15,12 +15,14 @@ from service.model.schema.types import TableSchema
 _MOST_IN_MEMORY = 100_000
 
 
-def net(sources: Iterable[tuple[str, int]], schema: TableSchema) -> str:
-    """Each content that was not added (1) as often as removed (-1), by relations of such rows."""
+def net(sources: Iterable[tuple[str, int | str]], schema: TableSchema) -> str:
+    """Each content that was not added (1) as often as removed (-1), by relations of such rows.
+
+    Instead of the sign, the name of a column can be given that says how often each row was added or removed."""
     return net_by_change(((0, source, sign) for source, sign in sources), schema)
 
 
-def net_by_change(sources: Iterable[tuple[int, str, int]], schema: TableSchema) -> str:
+def net_by_change(sources: Iterable[tuple[int, str, int | str]], schema: TableSchema) -> str:
     """The same for each of several changes; `x` is a change's number."""
     columns, contents = _columns(schema), contents_of(schema)
     values = ", ".join(f"{identifier(name)} AS {c}" for name, c in zip(schema.names, columns, strict=True))

@@ -6,9 +6,9 @@ from typing import Any
 
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.iceberg.staging import readable_files
-from service.engine.iceberg.tables import as_if, current
+from service.engine.iceberg.tables import as_if, current, rows_of
 from service.engine.session.java import each, iceberg_class
-from service.engine.session.spark_types import SparkSession
+from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql.sql import identifier
 from service.model.names import RESERVED_COLUMN_PREFIX
 
@@ -20,6 +20,14 @@ def under(iceberg: Any, schema_id: int) -> Any:
     schemas = {int(one.schemaId()): json.loads(parser.toJson(one)) for one in each(metadata.schemas())}
     schema = parser.fromJson(json.dumps(loosened(schemas, schema_id)))
     return as_if(iceberg, metadata.buildFrom(metadata).setCurrentSchema(schema, metadata.lastColumnId()).build())
+
+
+def rows_under(session: SparkSession, iceberg: Any, snapshot_id: int, schema_id: int) -> DataFrame:
+    """The rows of a snapshot with the columns of one of the table's schemas."""
+    read = under(iceberg, schema_id)
+    metadata = read.operations().current()
+    at = metadata.buildFrom(metadata).setBranchSnapshot(snapshot_id, "main").build()
+    return rows_of(session, as_if(read, at), f"{iceberg.name()} {snapshot_id} {schema_id}")
 
 
 def loosened(schemas: Mapping[int, Any], schema_id: int) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from service.errors import (
 from service.jobs.job import BULK, BulkProgress, Job
 from service.jobs.jobs import Jobs, Kind
 from service.model.call import Call
+from service.model.dynamic.definition import refuse_dynamic_table
 from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.names import TableName
 from service.model.schema.derived import only_derived_added
@@ -141,6 +142,7 @@ class Bulk:
         try:
             table = self._catalog.load(name)
             refuse_ingestion_table(table.properties, name.table, "a bulk load")
+            refuse_dynamic_table(table.properties, name.table, "a bulk load")
             load = Load(table, Body(self._limits.bulk_mb, hashed=keyed), self._room.release)
             if upsert is not None:
                 load.upsert = KeyedRecords(table.schema, key_columns(table.schema, upsert.key_cols), upsert)

@@ -12,9 +12,9 @@ from pyiceberg.types import StringType
 
 from service.catalog.files.data_files import list_files
 from service.catalog.tables import Catalog, Table
+from service.commits.edit_base import base_of
 from service.edits import ahead as module
 from service.edits.ahead import LaterCommits, StagedAhead
-from service.edits.edits import base_of
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.iceberg.swap import CommitTarget
 from service.engine.jobs.edit import EditBase, FoundEdit, FoundRows

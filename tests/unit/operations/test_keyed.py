@@ -15,6 +15,7 @@ from tests.support.served import served
 
 READS = {
     *("QUERY", "DIFF", "HISTORY", "DESCRIBE_TABLE", "TABLE_STATUS", "RECOMMEND", "COMPACTION_LOG"),
+    *("LIST_DYNAMIC_TABLES", "DESCRIBE_DYNAMIC_TABLE", "EXPLAIN_DYNAMIC_TABLE", "REFRESH_HISTORY"),
     *(f"LIST_{things}" for things in ("TABLES", "NAMESPACES", "SCHEDULES", "JOBS", "BACKUPS", "PARTITIONS")),
 }
 SCHEDULE = {"name": "nightly", "cron": "0 2 29 2 *", "task": {"operation": "COMPACT"}}

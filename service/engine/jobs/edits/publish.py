@@ -1,13 +1,14 @@
 """The last steps of an edit: write the rows that it leaves or adds, then make all its changes in one commit."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.position_deletes import Places
+from service.engine.iceberg.replace import Evolution
 from service.engine.iceberg.row_replacement import RowReplacement, commit_rows
 from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
@@ -35,6 +36,8 @@ class StagedEdit:
     deleted: Places
     removed: Mapping[str, int]
     summary: Mapping[str, str]
+    evolve: Callable[[Any], Evolution] | None = None
+    """Of the table's newest metadata, other columns or partitioning to commit with the files."""
 
 
 def publish(found: FoundEdit, batch: str, counts: Mapping[str, int], gate: Gate, tag: Tag | None = None) -> int:
@@ -85,6 +88,7 @@ def commit_staged(staged: StagedEdit, batch: str, gate: Gate, tag: Tag | None = 
         staged.removed,
         staged.summary,
         tag,
+        staged.evolve,
     )
     return commit_rows(staged.target, change, gate)
 

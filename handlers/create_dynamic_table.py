@@ -1,0 +1,259 @@
+"""CREATE_DYNAMIC_TABLE: declare a table as the result of a query, or replace the query of one."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from service.catalog.tables import Table
+from service.dynamic.classify import QueryChange
+from service.dynamic.creation import Creations, Outcome
+from service.dynamic.definitions import Definitions
+from service.dynamic.passes import PassOutcome
+from service.dynamic.refresh import RefreshProgress
+from service.errors import FirnError
+from service.jobs.background import Background
+from service.model.call import Call
+from service.model.dynamic.definition import Definition
+from service.model.dynamic.plan import RefreshMode
+from service.model.schema.definition import describe_schema
+from service.model.schema.types import TableSchema
+from service.operations.dynamic_declaration import DeclarationRequest
+from service.operations.dynamic_examples import ADDRESSES, BASES, CREATE, CREATED, DETAILS, QUERY, SCHEMA
+from service.operations.dynamic_results import NotIncrementalReason, TableAddress, not_incremental_reason
+from service.operations.examples import planned, response
+from service.operations.operation import (
+    AcceptedResult,
+    BackgroundRequest,
+    DryRunResult,
+    Example,
+    Metadata,
+    Plan,
+    Result,
+    omit_when_null,
+    operation,
+)
+
+MADE: dict[str, Any] = {
+    "incremental": True,
+    "classes": ["inner join", "projection"],
+    "schema": SCHEMA,
+    "sources": ADDRESSES,
+    "columns_removed": [],
+}
+EXAMPLES = (
+    Example(
+        "Declare a table as the result of a query",
+        CREATE,
+        response(
+            **MADE,
+            change="created",
+            columns_added=[],
+            table_created=True,
+            table_existed=False,
+            mode="FULL",
+            records_inserted=1,
+            pass_id="<any>",
+        ),
+        given=BASES,
+    ),
+    Example(
+        "See what another query would change",
+        {
+            "operation": "CREATE_DYNAMIC_TABLE",
+            **DETAILS,
+            "target_lag": "5 minutes",
+            "query": QUERY.replace("c.customer_name", "c.customer_name, o.amount > 10 AS is_large"),
+            "replace": True,
+            "dry_run": True,
+        },
+        planned(
+            snapshot=False,
+            **{**MADE, "schema": {"fields": {**SCHEMA["fields"], "is_large": {"type": "boolean", "required": False}}}},
+            change="columns_added",
+            columns_added=["is_large"],
+            rebuilds=[{"namespace": "shop", "table": "order_details"}],
+            dependents=[],
+        ),
+        given=CREATED,
+    ),
+)
+
+
+class CreateDynamicTable(DeclarationRequest, BackgroundRequest):
+    operation: Literal["CREATE_DYNAMIC_TABLE"]
+
+
+class DeclaredQuery(BaseModel):
+    """What a query declares."""
+
+    incremental: bool = Field(description="whether it can be refreshed incrementally")
+    not_incremental: NotIncrementalReason | None = omit_when_null("why it cannot be")
+    classes: list[str] = Field(description="the operators of the query")
+    schema_: dict[str, Any] = Field(serialization_alias="schema", description="its columns, as in CREATE_TABLE")
+    sources: list[TableAddress] = Field(description="the tables that it reads")
+    change: Outcome = Field(
+        description="`created`; `nothing`: the query and the options are the same; `options`: only these differ; "
+        "`columns_added`: the query has more columns; or `rebuild`: it is another one"
+    )
+    columns_added: list[str] = Field(description="with `replace`: columns that the table did not have")
+    columns_removed: list[str] = Field(description="with `replace`: columns that it lost, or has with another type")
+
+
+class CreateDynamicTableResult(DeclaredQuery, Result):
+    table_created: bool = Field(description="whether this request created it")
+    table_existed: bool = Field(description="whether it existed before")
+    mode: RefreshMode | None = omit_when_null("how it was refreshed, if it was")
+    records_inserted: int | None = omit_when_null("rows that the refresh wrote")
+    pass_id: str | None = omit_when_null("the id of the refresh's pass")
+
+
+class CreateDynamicTablePlan(DeclaredQuery, Plan):
+    """What a CREATE_DYNAMIC_TABLE would do."""
+
+    rebuilds: list[TableAddress] = Field(description="the tables that would be computed in full")
+    dependents: list[TableAddress] = Field(description="the dynamic tables that read it, and are refreshed after it")
+
+
+class CreateDynamicTableDryRun(DryRunResult):
+    plan: CreateDynamicTablePlan = Field(description="what would happen")
+
+
+@operation(
+    CreateDynamicTable,
+    CreateDynamicTableResult,
+    pool="bulk",
+    examples=EXAMPLES,
+    also=(CreateDynamicTableDryRun, AcceptedResult),
+)
+def create_dynamic_table(
+    request: CreateDynamicTable, call: Call, creations: Creations, definitions: Definitions, background: Background
+) -> CreateDynamicTableResult | CreateDynamicTableDryRun | AcceptedResult:
+    """Declare a table as the result of a query, which is kept up to date; or replace the query of such a table."""
+    try:
+        table = creations.existing(request.table_name)
+        if table is None:
+            return _created(request, call, creations, background)
+        return _existed(request, table, call, creations, definitions, background)
+    except FirnError as e:
+        if request.sql is not None and e.field == "query":
+            e.field = "sql"
+        raise
+
+
+def _created(
+    request: CreateDynamicTable, call: Call, creations: Creations, background: Background
+) -> CreateDynamicTableResult | CreateDynamicTableDryRun | AcceptedResult:
+    declared = creations.declared(request.declaration, None, call)
+    fields = _fields(declared.definition, declared.schema, "created")
+    builds = declared.definition.options.initialise == "ON_CREATE"
+    if request.dry_run:
+        rebuilds = [TableAddress.of(request.table_name)] if builds else []
+        return CreateDynamicTableDryRun(plan=CreateDynamicTablePlan(**fields, rebuilds=rebuilds, dependents=[]))
+    table = creations.create(declared, call)
+    return _built(request, table, fields, call, creations, background)
+
+
+def _existed(
+    request: CreateDynamicTable,
+    table: Table,
+    call: Call,
+    creations: Creations,
+    definitions: Definitions,
+    background: Background,
+) -> CreateDynamicTableResult | CreateDynamicTableDryRun | AcceptedResult:
+    before = creations.made_before(table, call)
+    if before == "created" or creations.is_left(table, request.declaration):
+        fields = _fields(definitions.of(table).definition, table.schema, "created")
+        if not request.dry_run:
+            return _built(request, table, fields, call, creations, background)
+    if not (request.replace or request.if_not_exists):
+        raise creations.refuse_existing(table)
+    known = definitions.of(table)
+    if request.if_not_exists:
+        fields = _fields(known.definition, table.schema, "nothing")
+        return CreateDynamicTableResult(**fields, table_created=False, table_existed=True)
+    declared = creations.declared(request.declaration, table, call)
+    change = creations.change(declared, table, known)
+    fields = _fields(declared.definition, declared.schema, before or change.change, change)
+    replaces = change.change in ("columns_added", "rebuild")
+    if request.dry_run:
+        plan = CreateDynamicTablePlan(
+            **fields,
+            rebuilds=[TableAddress.of(table.name)] if replaces else [],
+            dependents=[TableAddress.of(one.name) for one in definitions.records.readers([table.uuid])],
+        )
+        return CreateDynamicTableDryRun(plan=plan)
+    if change.change == "options":
+        creations.set_options(declared, table, call)
+    if not replaces:
+        return CreateDynamicTableResult(**fields, table_created=False, table_existed=True)
+    return _run(
+        request,
+        table,
+        lambda of: creations.replace(declared, table, known, change.change, of),
+        fields | {"table_created": False, "table_existed": True},
+        call,
+        background,
+    )
+
+
+def _built(
+    request: CreateDynamicTable,
+    table: Table,
+    fields: dict[str, Any],
+    call: Call,
+    creations: Creations,
+    background: Background,
+) -> CreateDynamicTableResult | AcceptedResult:
+    """Build a new table, unless its worker does."""
+    fields = fields | {"table_created": True, "table_existed": False}
+    if request.declaration.options.initialise == "ON_SCHEDULE":
+        return CreateDynamicTableResult(**fields)
+    return _run(request, table, lambda of: creations.build(table, of), fields, call, background)
+
+
+def _run(
+    request: CreateDynamicTable,
+    table: Table,
+    work: Callable[[Call], PassOutcome],
+    fields: dict[str, Any],
+    call: Call,
+    background: Background,
+) -> CreateDynamicTableResult | AcceptedResult:
+    """Run the pass that computes the rows, now or as a job."""
+
+    def run(of: Call) -> CreateDynamicTableResult:
+        outcome = work(of)
+        done = outcome.of(table.uuid)
+        assert done is not None
+        record, source = done.record, done.source
+        return CreateDynamicTableResult(
+            **fields,
+            mode=record.mode if record else None,
+            records_inserted=record.rows_added if record else None,
+            pass_id=outcome.id,
+            metadata=Metadata(snapshot_id=source.snapshot_id if source else None),
+        )
+
+    if not request.async_:
+        return run(call)
+    progress = RefreshProgress()
+    job_id = background.start("CREATE_DYNAMIC_TABLE", table, progress, call, lambda job: job.respond(run(job)))
+    return AcceptedResult.of(job_id)
+
+
+def _fields(
+    definition: Definition, schema: TableSchema, change: Outcome, difference: QueryChange | None = None
+) -> dict[str, Any]:
+    """The fields of DeclaredQuery."""
+    return {
+        "incremental": definition.full_code is None,
+        "not_incremental": not_incremental_reason(definition),
+        "classes": list(definition.classes),
+        "schema_": describe_schema(schema),
+        "sources": [TableAddress.of(one.name) for one in definition.sources],
+        "change": change,
+        "columns_added": list(difference.added) if difference else [],
+        "columns_removed": list(difference.removed) if difference else [],
+    }

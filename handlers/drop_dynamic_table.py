@@ -1,0 +1,107 @@
+"""DROP_DYNAMIC_TABLE: drop a dynamic table, and with `cascade` those that read it."""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from service.catalog.tables import Table
+from service.commits.commit import Commits
+from service.dynamic.definitions import Definitions
+from service.errors import ConfirmationRequired, TableNotFound
+from service.ledger.dynamic_tables import DynamicTable
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.times import utc_or_none
+from service.operations.dynamic_examples import CREATED, DETAILS
+from service.operations.dynamic_requests import DynamicTableChange
+from service.operations.dynamic_results import TableAddress
+from service.operations.examples import response
+from service.operations.operation import Example, Result, omit_when_null, operation
+from service.tables.life import DroppedTable, TableLifecycle
+
+EXAMPLES = (
+    Example(
+        "Drop a dynamic table",
+        {"operation": "DROP_DYNAMIC_TABLE", **DETAILS},
+        response(
+            snapshot=False,
+            table_dropped=True,
+            table_existed=True,
+            purged=False,
+            dropped=[],
+            table_id="<any>",
+            expires_at="<any>",
+        ),
+        given=CREATED,
+    ),
+)
+_WAY_OUT = "send cascade: true to drop these too"
+
+
+class DropDynamicTable(DynamicTableChange):
+    operation: Literal["DROP_DYNAMIC_TABLE"]
+    cascade: bool = Field(default=False, description="also drop all dynamic tables that depend on it")
+    if_exists: bool = Field(default=False, description="do nothing if the table does not exist")
+    purge: bool = Field(default=False, description="delete its files at once; needs confirm: true")
+    confirm: bool = Field(default=False, description="needed with purge, which cannot be undone")
+
+
+class DropDynamicTableResult(Result):
+    table_dropped: bool = Field(description="whether this request dropped it")
+    table_existed: bool = Field(description="whether it existed before")
+    purged: bool = Field(description="whether its files were deleted")
+    dropped: list[TableAddress] = Field(
+        description="with `cascade`: the dynamic tables that depended on it and were dropped, in that order"
+    )
+    table_id: str | None = omit_when_null("its id, which distinguishes tables of the same name")
+    expires_at: datetime | None = omit_when_null("until when RESTORE_TABLE can restore it, with its definition")
+
+
+@operation(DropDynamicTable, DropDynamicTableResult, pool="tables", examples=EXAMPLES)
+def drop_dynamic_table(
+    request: DropDynamicTable, call: Call, commits: Commits, definitions: Definitions, life: TableLifecycle
+) -> DropDynamicTableResult:
+    """Drop a dynamic table, which RESTORE_TABLE can restore. It is refused while other dynamic tables read it."""
+    if request.purge and not request.confirm:
+        raise ConfirmationRequired(
+            "purge deletes every file of the table for good; send confirm: true to do it, "
+            "or leave purge out, so that RESTORE_TABLE can restore it",
+            field="confirm",
+        )
+    try:
+        dependents = [] if commits.earlier_batch(call) else _dependents(request, definitions)
+        for one in dependents:
+            _drop(one.name, call.without_key(), request, definitions, life)
+        made = _drop(request.table_name, call, request, definitions, life)
+    except TableNotFound:
+        if not request.if_exists:
+            raise
+        return DropDynamicTableResult(table_dropped=False, table_existed=False, purged=False, dropped=[])
+    return DropDynamicTableResult(
+        table_dropped=True,
+        table_existed=True,
+        purged=made.purged,
+        dropped=[TableAddress.of(one.name) for one in dependents],
+        table_id=made.table_id,
+        expires_at=utc_or_none(made.restorable_until_ms),
+    )
+
+
+def _dependents(request: DropDynamicTable, definitions: Definitions) -> list[DynamicTable]:
+    """The dynamic tables that depend on it, each before what it reads."""
+    table, _ = definitions.load(request.table_name)
+    if not request.cascade:
+        definitions.check_not_read(table, _WAY_OUT)
+    below = definitions.graph().downstream([table.uuid])
+    return [one for one in reversed(below) if one.uuid != table.uuid]
+
+
+def _drop(
+    name: TableName, call: Call, request: DropDynamicTable, definitions: Definitions, life: TableLifecycle
+) -> DroppedTable:
+    def check(table: Table) -> None:
+        definitions.of(table)
+        definitions.check_not_read(table, _WAY_OUT)
+
+    return life.drop(name, call, purge=request.purge, check=check)

@@ -1,0 +1,87 @@
+"""LIST_DYNAMIC_TABLES: list a tenant's dynamic tables."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from service.dynamic.definitions import Definitions
+from service.ledger.dynamic_tables import DynamicTable
+from service.model.dynamic.definition import TableState
+from service.model.times import now_ms
+from service.operations.dynamic_examples import ADDRESSES, CREATED, OPTIONS, TENANT
+from service.operations.dynamic_results import (
+    DeclaredOptions,
+    DynamicTableState,
+    TableAddress,
+    declared_options,
+    table_state,
+)
+from service.operations.examples import response
+from service.operations.operation import Example, Result, omit_when_null, operation
+from service.operations.paging import Page, Paged, ScopedRequest
+
+LISTED = {
+    "namespace": "shop",
+    "table": "order_details",
+    "state": "active",
+    "failures": 0,
+    "incremental": True,
+    "lag_ms": "<any>",
+    "refreshed_at": "<any>",
+    "created_at": "<any>",
+    **OPTIONS,
+    "sources": ADDRESSES,
+    "last_mode": "FULL",
+}
+EXAMPLES = (
+    Example(
+        "List a namespace's dynamic tables",
+        {"operation": "LIST_DYNAMIC_TABLES", **TENANT},
+        response(snapshot=False, dynamic_tables=[LISTED]),
+        given=CREATED,
+    ),
+)
+
+
+class ListDynamicTables(Paged, ScopedRequest):
+    operation: Literal["LIST_DYNAMIC_TABLES"]
+    state: TableState | None = Field(default=None, description="only those in this state")
+
+
+class ListedDynamicTable(DeclaredOptions, DynamicTableState):
+    """A dynamic table in a list."""
+
+    sources: list[TableAddress] = Field(description="the tables that it reads")
+    last_mode: str | None = omit_when_null("the mode of its last refresh")
+
+
+class ListDynamicTablesResult(Page, Result):
+    dynamic_tables: list[ListedDynamicTable] = Field(description="in the order of their namespaces and names")
+
+
+@operation(ListDynamicTables, ListDynamicTablesResult, pool="metadata", examples=EXAMPLES)
+def list_dynamic_tables(request: ListDynamicTables, definitions: Definitions) -> ListDynamicTablesResult:
+    """List the dynamic tables of a namespace or tenant: what they read, their states, and how old their rows are."""
+    [*after] = request.place(str, str) or ()
+    records = definitions.records
+    found = records.of_tenant(
+        request.tenant_id,
+        request.only_namespace,
+        state=request.state,
+        after=(after[0], after[1]) if after else None,
+        limit=request.limit + 1,
+    )
+    page, next_cursor = request.page(found, lambda one: [one.name.namespace, one.name.table])
+    last = records.last_modes([one.uuid for one in page])
+    return ListDynamicTablesResult(
+        dynamic_tables=[_listed(one, last.get(one.uuid)) for one in page], next_cursor=next_cursor
+    )
+
+
+def _listed(table: DynamicTable, last_mode: str | None) -> ListedDynamicTable:
+    return ListedDynamicTable(
+        **table_state(table, now_ms()),
+        **declared_options(table.definition.options).model_dump(),
+        sources=[TableAddress.of(source.name) for source in table.definition.sources],
+        last_mode=last_mode,
+    )

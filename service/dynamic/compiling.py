@@ -1,0 +1,129 @@
+"""From the text of a query to its sources, its columns and its plan. The SQL sandbox checks all that Spark gets."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.catalog.tables import Catalog, Table
+from service.dynamic.query.compile import compile_query
+from service.dynamic.query.compiled import CompiledQuery
+from service.dynamic.query.tables import NamedTable, tables_named
+from service.engine.jobs.dynamic.analysed import analyse
+from service.engine.session.engine import Engine
+from service.engine.sql import tenant_sql
+from service.errors import InvalidQuery, TableNotFound
+from service.guard.sql import check_analysed, check_parsed
+from service.model.call import Call
+from service.model.dynamic.definition import Definition
+from service.model.dynamic.plan import new
+from service.model.names import TableName, check_name
+from service.model.schema.types import Field, TableSchema
+
+QUERY = "query"
+_FUNCTION = re.compile(r"the function ([\w.]+) cannot be used")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A query over tables as they are now."""
+
+    query: CompiledQuery
+    sources: tuple[Table, ...]
+    """In the order of the query's sources."""
+    schema: TableSchema
+    """The columns of the result, with the hidden ones."""
+    schemas: tuple[TableSchema, ...] = ()
+    """The columns of the sources that the query knows."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Reads queries; one for the whole service."""
+
+    engine: Engine
+    catalog: Catalog
+
+    def compile(self, name: TableName, query: str, *, deduplicated: bool = False, call: Call | None = None) -> Compiled:
+        """A query of the dynamic table `name`, which gives the tenant and the namespace of names without one."""
+        tables = [self._table(name, one) for one in tables_named(query)]
+        return self._compiled(query, tables, [one.schema for one in tables], deduplicated, call)
+
+    def compile_definition(
+        self, definition: Definition, sources: Sequence[Table], call: Call | None = None
+    ) -> Compiled:
+        """The query of a definition over its sources, whatever their names are now."""
+        schemas = [
+            _as_declared(table.schema, source.columns)
+            for table, source in zip(sources, definition.sources, strict=True)
+        ]
+        return self._compiled(definition.query, sources, schemas, definition.options.deduplication, call)
+
+    def _compiled(
+        self,
+        query: str,
+        tables: Sequence[Table],
+        schemas: Sequence[TableSchema],
+        deduplicated: bool,
+        call: Call | None,
+    ) -> Compiled:
+        views = {number: schema.fields for number, schema in enumerate(schemas)}
+        known: dict[str, tuple[Field, ...]] = {}
+
+        def types(sql: str) -> tuple[Field, ...]:
+            if sql not in known:
+                known[sql] = self._analysed(sql, query, views, call)
+            return known[sql]
+
+        compiled = compile_query(query, [schema.fields for schema in schemas], types, deduplicated=deduplicated)
+        return Compiled(compiled, tuple(tables), TableSchema(types(compiled.full)), tuple(schemas))
+
+    def _analysed(
+        self, sql: str, query: str, views: dict[int, tuple[Field, ...]], call: Call | None
+    ) -> tuple[Field, ...]:
+        """The columns of a SELECT over views, which the SQL sandbox must allow."""
+        of = call or Call()
+        try:
+            references = check_parsed(self.engine.run_for(of, tenant_sql.parse, sql))
+            if references.parameters:
+                name = min(references.parameters)
+                raise InvalidQuery(f"a dynamic table has no parameters; write a value instead of :{name}")
+            allowed = {new(number) for number in views}
+            others = [one.table for one in references.tables if one.namespace or one.table not in allowed]
+            if others:
+                raise InvalidQuery(f"{min(others)!r} is not a table that can be read here")
+            return self.engine.run_for(of, analyse, views, sql, check_analysed)
+        except InvalidQuery as e:
+            raise _placed(e, query) from e
+
+    def _table(self, name: TableName, mention: NamedTable) -> Table:
+        """A table that the query names."""
+        where = f"(line {mention.line}, column {mention.column})"
+        namespace = check_name(mention.namespace or name.namespace, QUERY)
+        try:
+            found = TableName(name.tenant, namespace, check_name(mention.table, QUERY))
+            table = self.catalog.load(found)
+        except TableNotFound as e:
+            raise TableNotFound(f"{e.message} {where}", field=QUERY, suggestion=e.suggestion) from e
+        if not table.schema.fields:
+            raise InvalidQuery(f"table {found.table!r} has no columns yet {where}; give it some first", field=QUERY)
+        return table
+
+
+def _as_declared(schema: TableSchema, columns: Sequence[str]) -> TableSchema:
+    """The columns that a source had when the query was declared, as far as it has them still."""
+    if not columns:
+        return schema
+    by_name = {field.name: field for field in schema.fields}
+    return TableSchema(tuple(by_name[name] for name in columns if name in by_name))
+
+
+def _placed(refused: InvalidQuery, query: str) -> InvalidQuery:
+    """The refusal of a query, with the place of a function that it names."""
+    message = re.sub(r"^sql\b", "the query", refused.message)
+    function = _FUNCTION.search(message)
+    place = function and re.search(rf"(?i)\b{re.escape(function[1])}\s*\(", query)
+    if place:
+        line = query.count("\n", 0, place.start()) + 1
+        column = place.start() - (query.rfind("\n", 0, place.start()) + 1) + 1
+        message = f"{message} (line {line}, column {column})"
+    return InvalidQuery(message, field=QUERY, suggestion=refused.suggestion)

@@ -1,0 +1,52 @@
+"""The parts of the service that are about dynamic tables."""
+
+from service.catalog.tables import Catalog
+from service.commits.commit import Commits
+from service.commits.holds import SnapshotHolds
+from service.dynamic.audit import Audits
+from service.dynamic.compiling import Compiler
+from service.dynamic.computation import Committer
+from service.dynamic.creation import Creations
+from service.dynamic.definitions import Definitions
+from service.dynamic.failures import Failures
+from service.dynamic.freshness import Freshness
+from service.dynamic.kept import NeededByDynamicTables
+from service.dynamic.passes import Passes
+from service.dynamic.reads import DynamicReads
+from service.dynamic.refresh import Refresher
+from service.dynamic.worker import DynamicWorker, WorkerOptions
+from service.engine.session.engine import Engine
+from service.jobs.jobs import Jobs
+from service.ledger.dynamic_cursors import CursorRecords
+from service.ledger.dynamic_tables import DynamicTableRecords
+from service.ledger.ledger import Ledger
+from service.metrics.metrics import Metrics
+from service.settings import Settings
+
+
+def needed_snapshots(settings: Settings, ledger: Ledger) -> NeededByDynamicTables:
+    """Keeps the snapshots that dynamic tables need from expiring."""
+    return NeededByDynamicTables(CursorRecords(ledger), settings.dynamic.keep_snapshots_hours)
+
+
+def dynamic_parts(
+    settings: Settings,
+    engine: Engine,
+    catalog: Catalog,
+    ledger: Ledger,
+    commits: Commits,
+    jobs: Jobs,
+    holds: SnapshotHolds,
+    metrics: Metrics,
+) -> tuple[object, ...]:
+    records, cursors, how = DynamicTableRecords(ledger), CursorRecords(ledger), settings.dynamic
+    definitions, compiler = Definitions(catalog, records), Compiler(engine, catalog)
+    committer = Committer(engine, commits, jobs, holds, settings.iceberg.edits)
+    refresher = Refresher(committer, definitions, cursors, compiler, metrics)
+    passes = Passes(definitions, commits, holds, refresher, Failures(records), how.parallelism)
+    creations = Creations(settings.iceberg, catalog, commits, definitions, compiler, passes)
+    freshness = Freshness(lambda source: commits.find(source.name, source.uuid))
+    options = WorkerOptions(how.worker, how.interval_s, how.parallelism, how.tables)
+    worker = DynamicWorker(records, cursors, freshness, passes.refresh, options, metrics)
+    reads = DynamicReads(definitions, cursors, freshness)
+    return definitions, compiler, refresher, passes, creations, Audits(refresher), reads, worker

@@ -1,0 +1,161 @@
+"""The computation and the commit of one refresh: result and state in one commit."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+
+from service.catalog.tables import Table
+from service.commits.commit import CommitResult, Commits, retried_if_changed
+from service.commits.edit_base import base_of
+from service.commits.holds import SnapshotHolds
+from service.dynamic.compiling import Compiled
+from service.dynamic.decision import Decision
+from service.dynamic.pins import PinnedSource, known_result
+from service.engine.iceberg.reinitialise import ReinitialisedTable
+from service.engine.iceberg.swap import Gate
+from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource, StagedRefresh
+from service.engine.jobs.dynamic.refresh import PlanOf, commit_refresh, stage_all, stage_change
+from service.engine.session.engine import Engine, Session
+from service.errors import CommitConflict
+from service.jobs.job import Job
+from service.jobs.jobs import Jobs
+from service.model.dynamic.plan import IncrementalPlan
+from service.model.dynamic.state import REFRESH_STATE_PROPERTY, RefreshState
+from service.model.properties import edit_policy
+from service.settings import EditSettings
+
+OPERATION = "REFRESH_DYNAMIC_TABLE"
+"""The operation of the commit, in the ledger."""
+Becomes = Callable[[Table, Compiled], ReinitialisedTable]
+"""Of a table as it is, and of another query: what the table becomes in the commit with that query's rows."""
+
+
+@dataclass(frozen=True)
+class Committer:
+    """The parts of the service that computations use."""
+
+    engine: Engine
+    commits: Commits
+    jobs: Jobs
+    holds: SnapshotHolds
+    settings: EditSettings
+
+
+def commit(session: Session, staged: StagedRefresh, batch: str, gate: Gate) -> int:
+    """The job that commits a refresh, on a lent session."""
+    return commit_refresh(staged, batch, gate)
+
+
+@dataclass
+class Computation:
+    """A refresh to compute and commit."""
+
+    parts: Committer
+    job: Job
+    result: Table
+    compiled: Compiled
+    sources: Sequence[RefreshSource]
+    state: RefreshState
+    stage: Callable[..., StagedRefresh]
+    """The job that computes it, given the work and `how`."""
+    how: PlanOf | str
+    """The plan, or SQL for the whole result."""
+    becomes: Becomes | None = None
+    counts: RefreshCounts = field(default_factory=RefreshCounts)
+
+    def run(self) -> CommitResult:
+        """Compute without the table's lock, and commit under it. If others rewrote the result's files in the
+        meantime, it is computed again under the lock."""
+        before = known_result(self.result, None).state
+        staged = self._staged(self.result)
+        ready = [staged]
+
+        @retried_if_changed()
+        def change(current: Table, batch: str) -> None:
+            if known_result(current, None).state != before:
+                raise CommitConflict("another refresh of this table was committed first")
+            one = ready.pop() if ready else self._staged(current)
+            self.parts.jobs.tries(self.job, batch)
+            ours = self.job.gate_for(self.parts.commits, batch)
+
+            def gate() -> None:
+                ours()
+                self.job.call.seal()
+
+            self.parts.engine.run_for(self.job.call, commit, one, batch, gate)
+            self.counts = one.counts
+
+        try:
+            return self.parts.commits.commit(self.result, OPERATION, self.job.call, change)
+        finally:
+            for one in ready:
+                with suppress(Exception):  # at worst the files become orphans
+                    one.discard()
+
+    def _staged(self, result: Table) -> StagedRefresh:
+        summary = {REFRESH_STATE_PROPERTY: self.state.text(result.name.tenant)}
+        becomes = None if self.becomes is None else self.becomes(result, self.compiled)
+        work = work_of(self.parts, result, self.compiled, self.sources, summary, becomes)
+        with self.parts.holds.building_on(result.uuid, result.current_snapshot_id):
+            return self.parts.engine.run_for(self.job.call, self.stage, work, self.how)
+
+
+def work_of(
+    parts: Committer,
+    result: Table,
+    compiled: Compiled,
+    sources: Sequence[RefreshSource],
+    summary: Mapping[str, str],
+    becomes: ReinitialisedTable | None = None,
+) -> RefreshJob:
+    """What the engine works on: the result as it is, and the sources."""
+    base = base_of(result, edit_policy(result.properties, parts.settings).row_level)
+    if base.row_level == "auto" and parts.holds.is_merged(result.uuid):
+        base = replace(base, row_level="merge_on_read", keeps_files=True)
+    return RefreshJob(base, compiled.schema, tuple(sources), summary, becomes)
+
+
+def computed(
+    parts: Committer,
+    job: Job,
+    result: Table,
+    compiled: Compiled,
+    decision: Decision,
+    sources: Sequence[PinnedSource],
+    state: RefreshState,
+    becomes: Becomes | None = None,
+) -> tuple[CommitResult, RefreshCounts]:
+    """Compute a refresh and commit it, while its snapshots are kept; if the query is another one, with its columns."""
+    read = refresh_sources(compiled, sources, decision)
+
+    def plan_of(changed: Mapping[int, int]) -> IncrementalPlan:
+        return compiled.query.plan(changed.keys())
+
+    by_change = decision.mode == "INCREMENTAL"
+    stage: Callable[..., StagedRefresh] = stage_change if by_change else stage_all
+    how = plan_of if by_change else compiled.query.full
+    work = Computation(parts, job, result, compiled, read, state, stage, how, becomes)
+    with ExitStack() as held:
+        for source, one in zip(sources, read, strict=True):
+            held.enter_context(parts.holds.reading(source.table.uuid, one.new_id))
+            held.enter_context(parts.holds.reading(source.table.uuid, one.old_id))
+        made = work.run()
+        return made, work.counts
+
+
+def refresh_sources(
+    compiled: Compiled, sources: Sequence[PinnedSource], decision: Decision | None = None
+) -> list[RefreshSource]:
+    """The sources as the engine reads them; with a decision, with what changed in them."""
+    found = []
+    for number, (source, reads) in enumerate(zip(sources, compiled.query.sources, strict=True)):
+        table = source.table
+        one = RefreshSource(
+            *(number, table.spark_name, table.schema_id),
+            *(compiled.schemas[number], tuple(reads.columns), source.snapshot_id),
+        )
+        if decision is not None and decision.changes:
+            change = decision.changes[number]
+            one = replace(one, old_id=change.old_id, changes=change.ranges)
+        found.append(one)
+    return found

@@ -1,0 +1,242 @@
+"""CREATE DYNAMIC TABLE: declare a table and build it, or replace its query.
+
+A new table is made empty, with its definition, and then refreshed; if that fails, it is dropped again. Another query of
+a table gets its rows beside the old ones, which readers see until one commit replaces rows, columns and definition.
+"""
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from service.catalog.refusals import table_exists
+from service.catalog.replaced import check_names, replaced_schema
+from service.catalog.tables import Catalog, Table
+from service.commits.commit import Commits
+from service.dynamic.classify import QueryChange, classify, is_same_query
+from service.dynamic.compiling import QUERY, Compiled, Compiler
+from service.dynamic.definitions import Definitions, shown_name
+from service.dynamic.passes import NewDefinition, Passes, PassOptions, PassOutcome
+from service.engine.iceberg.reinitialise import ReinitialisedTable
+from service.errors import FirnError, InvalidQuery, InvalidRequest, RefreshHeldBack, TableExists, TableNotFound
+from service.ledger.dynamic_tables import DynamicTable
+from service.model.call import Call
+from service.model.dynamic.definition import DEFINITION_PROPERTY, Definition, DynamicOptions, DynamicSource
+from service.model.names import TableName
+from service.model.properties import TableProperties, compaction_policy, to_iceberg
+from service.model.schema.definition import check_column_name
+from service.model.schema.types import TableSchema, without_hidden_columns
+from service.settings import IcebergSettings
+
+OPERATION = "CREATE_DYNAMIC_TABLE"
+CREATED_BY_PROPERTY = "firn.dynamic.request"
+"""The idempotency key by which a table got its definition, and what that changed."""
+Outcome = Literal["created", "nothing", "options", "columns_added", "rebuild"]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a request declares."""
+
+    name: TableName
+    query: str
+    options: DynamicOptions
+    text: str
+    """The query at its place in the request, so that errors have that place."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A declaration that was checked. The UUID of its definition is empty if there is no table yet."""
+
+    definition: Definition
+    compiled: Compiled
+
+    @property
+    def schema(self) -> TableSchema:
+        """The columns that requests can name."""
+        return without_hidden_columns(self.compiled.schema)
+
+
+@dataclass(frozen=True)
+class Creations:
+    """Makes dynamic tables and replaces their queries."""
+
+    settings: IcebergSettings
+    catalog: Catalog
+    commits: Commits
+    definitions: Definitions
+    compiler: Compiler
+    passes: Passes
+
+    def existing(self, name: TableName) -> Table | None:
+        """The table of this name."""
+        try:
+            return self.catalog.load(name)
+        except TableNotFound:
+            return None
+
+    def made_before(self, table: Table, call: Call) -> Outcome | None:
+        """What an earlier attempt with the same key did to a table, if it did something."""
+        key, _, outcome = table.properties.get(CREATED_BY_PROPERTY, "").partition(" ")
+        return outcome if call.key is not None and key == call.key.id else None  # type: ignore[return-value]  # as it was stored
+
+    def is_left(self, table: Table, declaration: Declaration) -> bool:
+        """Whether an earlier request ended after it had made the table that this one declares, before it was built."""
+        if table.current_snapshot_id is not None or DEFINITION_PROPERTY not in table.properties:
+            return False
+        known = self.definitions.of(table).definition
+        return known.options == declaration.options and is_same_query(known.query, declaration.query)
+
+    def declared(self, declaration: Declaration, table: Table | None, call: Call) -> Declared:
+        """Check a declaration, for a table if it is there; raises what is wrong with its place in the query."""
+        options = declaration.options
+        compiled = self.compiler.compile(
+            declaration.name, declaration.text, deduplicated=options.deduplication, call=call
+        )
+        if table is not None:
+            self._check_no_cycle(table, compiled)
+        why = compiled.query.not_incremental
+        if why is not None and options.refresh_mode == "INCREMENTAL_STRICT":
+            where = "" if why.line is None else f" (line {why.line}, column {why.column})"
+            raise InvalidQuery(
+                f"the query cannot be refreshed incrementally: {why.code}: {why.message}{where}; change it, or use "
+                "another REFRESH_MODE than INCREMENTAL_STRICT",
+                field=QUERY,
+                details={"code": why.code},
+            )
+        for field in without_hidden_columns(compiled.schema).fields:
+            check_column_name(field.name, QUERY)
+        sources = tuple(
+            DynamicSource(source.name, source.uuid, _as_written(one.namespace, one.table), tuple(source.schema.names))
+            for source, one in zip(compiled.sources, compiled.query.sources, strict=True)
+        )
+        definition = Definition(
+            declaration.name,
+            "" if table is None else table.uuid,
+            uuid.uuid4().hex,
+            declaration.query,
+            options,
+            sources,
+            tuple(compiled.query.classes),
+            None if why is None else why.code,
+            None if why is None else why.message,
+        )
+        return Declared(definition, compiled)
+
+    def create(self, declared: Declared, call: Call) -> Table:
+        """Make the table, without rows. TableExists if there is one of its name."""
+        definition = declared.definition
+        properties = to_iceberg(TableProperties(), self.settings) | _marks(definition, call, "created")
+        # Not with the key: what was made is dropped again if it cannot be built, and then the key is free.
+        table = self.commits.create(definition.name, declared.compiled.schema, (), properties, call.without_key())
+        self.definitions.of(table)
+        return table
+
+    def build(self, table: Table, call: Call) -> PassOutcome:
+        """Refresh a new table, and first what it depends on. If that fails, the table is dropped again."""
+        try:
+            outcome = self.passes.refresh([table.uuid], call)
+            _check_done(outcome, table.uuid)
+            return outcome
+        except BaseException:
+            self._take_back(table)
+            raise
+
+    def change(self, declared: Declared, table: Table, known: DynamicTable) -> QueryChange:
+        """What a declaration changes of a dynamic table. Raises if the table cannot have the new columns."""
+        before, after = known.definition, declared.definition
+        found = classify(
+            (before.query, [one.uuid for one in before.sources], table.schema),
+            (after.query, [one.uuid for one in after.sources], declared.schema),
+        )
+        if found.change != "nothing":
+            self._check_layout(table, declared.schema, found)
+            return found
+        if before.options.deduplication != after.options.deduplication:
+            return replace(found, change="rebuild")
+        return found if before.options == after.options else replace(found, change="options")
+
+    def set_options(self, declared: Declared, table: Table, call: Call) -> None:
+        """Change the options of a table whose query stays."""
+        options = declared.definition.options
+        self.commits.alter(
+            table, OPERATION, call, lambda current, batch: self.definitions.set_options(current, options)
+        )
+
+    def replace(
+        self, declared: Declared, table: Table, known: DynamicTable, change: Outcome, call: Call
+    ) -> PassOutcome:
+        """Replace the query of a table, with its rows and columns, in one commit."""
+        definition = declared.definition
+        marks = _marks(definition, call, change)
+
+        def becomes(current: Table, compiled: Compiled) -> ReinitialisedTable:
+            schema = replaced_schema(current, compiled.schema, ())
+            return ReinitialisedTable(schema, current.stored_partition, dict(marks))
+
+        new = NewDefinition(replace(known, definition=definition), becomes)
+        outcome = self.passes.refresh([table.uuid], call, PassOptions(new=new))
+        _check_done(outcome, table.uuid)
+        self.definitions.of(self.commits.find(table.name, table.uuid))
+        return outcome
+
+    def refuse_existing(self, table: Table) -> TableExists:
+        """The refusal to declare a table of a name that is taken."""
+        refused = table_exists(table.name)
+        if DEFINITION_PROPERTY in table.properties:
+            refused = TableExists(f"{refused.message}, or replace: true to replace its query", field="table")
+        return refused
+
+    def _check_no_cycle(self, table: Table, compiled: Compiled) -> None:
+        graph = self.definitions.graph()
+        for source, one in zip(compiled.sources, compiled.query.sources, strict=True):
+            path = graph.path(table.uuid, source.uuid)
+            if not path:
+                continue
+            names = [shown_name(graph.tables[uuid].name, table.name) for uuid in path if uuid in graph.tables]
+            way = f", which depends on it ({' → '.join(names)})" if len(path) > 1 else ""
+            raise InvalidQuery(
+                f"{table.name.table} would read {'itself' if len(path) == 1 else _as_written(one.namespace, one.table)}"
+                f"{way} (line {one.line}, column {one.column}); a dynamic table cannot depend on itself",
+                field=QUERY,
+            )
+
+    def _check_layout(self, table: Table, schema: TableSchema, change: QueryChange) -> None:
+        """Refuse to take away columns by which the table is partitioned or sorted."""
+        check_names(table, schema)
+        kept = compaction_policy(table.properties, self.settings.compaction).sort_by
+        for what, names in (("partitioned", [part.field for part in table.stored_partition]), ("sorted", kept)):
+            lost = [name for name in names if name in change.removed]
+            if lost:
+                raise InvalidRequest(
+                    f"{table.name.table!r} is {what} by {lost[0]!r}, which the new query does not have, or has with "
+                    "another type; keep that column, or change the layout first, by REPARTITION or SET_COMPACTION",
+                    field=QUERY,
+                )
+
+    def _take_back(self, table: Table) -> None:
+        """Drop a table that could not be built, unless it has been built all the same."""
+        try:
+            current = self.commits.current(table)
+        except FirnError:
+            return
+        if current.current_snapshot_id is None:
+            self.catalog.drop(current, purge=True)
+            self.definitions.records.delete(table.uuid)
+
+
+def _marks(definition: Definition, call: Call, outcome: Outcome) -> dict[str, str]:
+    """The properties that make a table a dynamic one."""
+    key = "" if call.key is None else call.key.id
+    return {DEFINITION_PROPERTY: definition.text, CREATED_BY_PROPERTY: f"{key} {outcome}"}
+
+
+def _check_done(outcome: PassOutcome, table_uuid: str) -> None:
+    """Raise what kept a table from being refreshed."""
+    done = outcome.of(table_uuid)
+    if done is None or done.source is None:
+        raise (done.error if done and done.error else RefreshHeldBack(done.message or "" if done else ""))
+
+
+def _as_written(namespace: str | None, table: str) -> str:
+    return table if namespace is None else f"{namespace}.{table}"

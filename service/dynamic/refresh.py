@@ -1,0 +1,346 @@
+"""The refresh of one dynamic table: nothing if no row has changed, else by the change, or in full."""
+
+import itertools
+import logging
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+from service.catalog.tables import Table
+from service.commits.locks import TableLocks
+from service.dynamic.compiling import Compiled, Compiler
+from service.dynamic.computation import Becomes, Committer, computed
+from service.dynamic.decision import Decision, Situation, decide, measured_refreshes, without_query
+from service.dynamic.definitions import Definitions
+from service.dynamic.pins import Bases, KnownResult, PinnedSource, is_later, known_result
+from service.errors import Cancelled, FirnError, InvalidSchema
+from service.jobs.job import Job
+from service.jobs.jobs import ClaimTaken, Kind
+from service.ledger.dynamic_cursors import CursorRecords, Cursors
+from service.ledger.dynamic_tables import DynamicTable, RefreshRecord
+from service.metrics.catalogue import NONE
+from service.metrics.metrics import Metrics
+from service.model.call import Call
+from service.model.dynamic.definition import Definition
+from service.model.dynamic.state import RefreshState, state_of
+from service.model.failures import internal_error
+from service.model.times import now_ms
+
+log = logging.getLogger("firn.dynamic")
+
+REFRESH = "REFRESH"
+"""The kind of job."""
+_WAIT_S, _LONGEST_WAIT_S = 0.5, 600.0
+_MEASURED = 100
+_COMPILED = 256
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A refresh of several tables at one state of their base tables."""
+
+    id: str
+    pinned_ms: int
+    requested_by: str = ""
+    waits: bool = True
+    """Whether to wait for a table that another instance refreshes."""
+
+
+@dataclass
+class RefreshProgress:
+    """The progress of a refresh."""
+
+    phase: str = "waiting"
+    mode: str | None = None
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """A dynamic table after a refresh, as those that depend on it read it."""
+
+    source: PinnedSource
+    record: RefreshRecord | None
+    """None if a later refresh had come first, so that nothing was done."""
+
+
+@dataclass(eq=False)
+class Refresher:
+    """Refreshes one table at a time, also among all instances of the ledger."""
+
+    parts: Committer
+    definitions: Definitions
+    cursors: CursorRecords
+    compiler: Compiler
+    metrics: Metrics = field(default_factory=Metrics)
+    _locks: TableLocks = field(default_factory=TableLocks)
+    _compiled: "OrderedDict[tuple[object, ...], Compiled]" = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.parts.jobs.register(REFRESH, Kind("a refresh"))
+
+    def run(
+        self,
+        table: DynamicTable,
+        sources: Sequence[PinnedSource],
+        bases: Bases,
+        of: Pass,
+        call: Call,
+        becomes: Becomes | None = None,
+    ) -> Refreshed:
+        """Refresh a table from sources at pinned snapshots; `bases` are those of the base tables behind them.
+
+        With `becomes`, the definition is a new one, which the table gets with the rows.
+
+        Raises what keeps it from being refreshed; then nothing was changed, and the failure is in its history.
+        """
+        work = _Refresh(self, table, tuple(sources), bases, of, now_ms(), becomes)
+        result = self.parts.commits.find(table.name, table.uuid)
+        if (done := work.at_once(result)) is not None:
+            return done
+        own = call.without_key(RefreshProgress())
+        with call.cancelling(own.cancel), self.claimed(result, own, waits=of.waits) as job:
+            return work.under_claim(job)
+
+    def known(self, result: Table) -> KnownResult:
+        """What a result stands for."""
+        return known_result(result, self.cursors.of(result.uuid))
+
+    def as_is(self, table: DynamicTable) -> PinnedSource | None:
+        """A dynamic table as it is, for those that depend on it; None if it was never built, or changed by others."""
+        result = self.parts.commits.find(table.name, table.uuid)
+        known = self.known(result)
+        return None if known.state is None else PinnedSource(result, result.current_snapshot_id, known.bases)
+
+    def compiled(self, definition: Definition, sources: Sequence[PinnedSource]) -> Compiled:
+        """The query of a definition over its sources, which is analysed once for each of their schemas."""
+        tables = tuple(source.table for source in sources)
+        key = (definition.uuid, definition.version, *((one.name, one.uuid, one.schema_id) for one in tables))
+        with self._lock:
+            found = self._compiled.get(key)
+        if found is None:
+            found = self.compiler.compile_definition(definition, tables)
+            with self._lock:
+                self._compiled[key] = found
+                while len(self._compiled) > _COMPILED:
+                    self._compiled.popitem(last=False)
+        return replace(found, sources=tables)
+
+    @contextmanager
+    def claimed(self, result: Table, call: Call, *, waits: bool = True) -> Iterator[Job]:
+        """A job that is the only one of all instances that refreshes a table.
+
+        ClaimTaken if another instance does, at once or after a long wait. The claim of one that is gone passes on.
+        """
+        jobs, began = self.parts.jobs, time.monotonic()
+        progress = call.progress(RefreshProgress)
+        with self._locks.hold(result.uuid, call.check), ExitStack() as held:
+            for tries in itertools.count():
+                call.start_gate()
+                try:
+                    claim = f"{REFRESH} {result.uuid}"
+                    job = held.enter_context(jobs.begin(REFRESH, result, progress, call, claim=claim))
+                    break
+                except ClaimTaken:
+                    if tries and (not waits or time.monotonic() - began > _LONGEST_WAIT_S):
+                        raise
+                    jobs.settle()
+                    if tries:
+                        time.sleep(_WAIT_S)
+                    call.check()
+            yield job
+
+
+@dataclass
+class _Refresh:
+    """One refresh in progress."""
+
+    parts: Refresher
+    table: DynamicTable
+    sources: tuple[PinnedSource, ...]
+    bases: Bases
+    of: Pass
+    started_ms: int
+    becomes: Becomes | None = None
+
+    def at_once(self, result: Table) -> Refreshed | None:
+        """The end of the refresh if no row has changed, which needs no claim; None if there is something to do."""
+        now = self._situation(result)
+        if self._is_late(now):
+            return self._overtaken(result, now.known)
+        decision = without_query(now)
+        return None if decision is None else self._unchanged(now, decision)
+
+    def under_claim(self, job: Job) -> Refreshed:
+        result = self.parts.parts.commits.find(self.table.name, self.table.uuid)
+        if self.becomes is None:
+            self.table = self.parts.definitions.of(result)
+        self._complete_history(result)
+        if (done := self.at_once(result)) is not None:
+            return done
+        record = self._record()
+        try:
+            return self._refreshed(job, result, record)
+        except BaseException as e:
+            self._failed(record, e)
+            raise
+
+    def _refreshed(self, job: Job, result: Table, record: RefreshRecord) -> Refreshed:
+        now = self._situation(result)
+        job.progress.phase = "planning"
+        compiled = self.parts.compiled(now.definition, self.sources)
+        if self.becomes is None:
+            _check_columns(result, compiled)
+        decision = decide(now, compiled)
+        if decision.mode == "NO_DATA":
+            return self._unchanged(now, decision)
+        job.progress.phase, job.progress.mode = "computing", decision.mode
+        record = replace(
+            record, mode=decision.mode, reason=decision.reason, sources=self.state.all, details=decision.details
+        )
+        self.parts.definitions.records.put_refresh(record)
+        self.parts.cursors.reading(result.uuid, {one.table.uuid: one.snapshot_id for one in self.sources})
+        began = time.monotonic()
+        made, counts = computed(
+            self.parts.parts, job, result, compiled, decision, self.sources, self.state, self.becomes
+        )
+        seconds = time.monotonic() - began
+        details = {
+            **decision.details,
+            "seconds": round(seconds, 3),
+            "keys": counts.keys,
+            "files_written": counts.files_written,
+            "files_removed": counts.files_removed,
+            "files_rewritten": counts.files_rewritten,
+        }
+        record = replace(
+            record,
+            rows_added=counts.inserted,
+            rows_removed=counts.deleted,
+            rows_unchanged=counts.unchanged,
+            changed_rows=sum(counts.source_rows.values()),
+            details={name: value for name, value in details.items() if value is not None},
+            snapshot_id=made.snapshot_id,
+        )
+        return self._done(made.after, record, self.state)
+
+    @property
+    def state(self) -> RefreshState:
+        """What the rows will stand for."""
+        own = tuple(source.state for source in self.sources)
+        read = {one.uuid for one in own}
+        behind = tuple(base for uuid, base in self.bases.items() if uuid not in read)
+        return RefreshState(self.of.id, self.table.definition.version, self.of.pinned_ms, own, behind)
+
+    def _situation(self, result: Table) -> Situation:
+        latest = self.parts.definitions.records.refreshes_of(result.uuid, _MEASURED, state="done")
+        definition = self.table.definition
+        measured = measured_refreshes(latest, definition.version)
+        return Situation(definition, result, self.parts.known(result), self.sources, measured, now_ms())
+
+    def _is_late(self, now: Situation) -> bool:
+        """Whether the result stands for later rows of a source than this refresh has pinned."""
+        if now.known.state is None or now.known.state.definition != now.definition.version:
+            return False
+        for source in self.sources:
+            table, known_id = source.table, now.known.snapshots.get(source.table.uuid)
+            if known_id is None or known_id == source.snapshot_id:
+                continue
+            if table.iceberg.snapshot_by_id(known_id) is None:  # it may be later than what was loaded, or expired
+                table = self.parts.parts.commits.find(table.name, table.uuid)
+            if is_later(table, known_id, source.snapshot_id):
+                return True
+        return False
+
+    def _overtaken(self, result: Table, known: KnownResult) -> Refreshed:
+        return Refreshed(PinnedSource(result, result.current_snapshot_id, known.bases), None)
+
+    def _unchanged(self, now: Situation, decision: Decision) -> Refreshed:
+        """Nothing is written: the ledger remembers that the rows are right for later snapshots, too."""
+        assert now.known.state is not None
+        record = replace(
+            self._record(),
+            mode=decision.mode,
+            reason=decision.reason,
+            sources=self.state.all,
+            snapshot_id=now.result.current_snapshot_id,
+        )
+        return self._done(now.result, record, replace(self.state, pass_id=now.known.state.pass_id))
+
+    def _done(self, result: Table, record: RefreshRecord, state: RefreshState) -> Refreshed:
+        """Record what was done. What cannot be recorded is found in the table by the next refresh."""
+        source = PinnedSource(result, record.snapshot_id, self.bases)
+        record = replace(record, state="done", ended_ms=now_ms())
+        records, read = self.parts.definitions.records, {one.table.uuid for one in self.sources}
+        try:
+            self.parts.cursors.put(result.uuid, Cursors(state.pass_id, state.snapshots), read)
+            records.refreshed(result.uuid, self.of.pinned_ms)
+            records.put_refresh(record)
+        except FirnError as e:
+            log.error("the refresh of %s could not be recorded: %s", result.name, e.message)
+        self._count(record)
+        return Refreshed(source, record)
+
+    def _failed(self, record: RefreshRecord, failure: BaseException) -> None:
+        what = f"the refresh of {record.table}"
+        error = failure if isinstance(failure, FirnError) else internal_error(log, what, failure)
+        ended = replace(record, state="failed", error_code=error.code, error=error.message, ended_ms=now_ms())
+        try:
+            self.parts.definitions.records.put_refresh(ended)
+        except FirnError as e:
+            log.error("the failure of %s could not be recorded: %s", what, e.message)
+        if not isinstance(failure, Cancelled):
+            self._count(ended)
+
+    def _count(self, ended: RefreshRecord) -> None:
+        seconds = ((ended.ended_ms or 0) - ended.started_ms) / 1000
+        self.parts.metrics.refreshed(ended.mode or NONE, ended.state, seconds, ended.rows_added, ended.rows_removed)
+
+    def _record(self) -> RefreshRecord:
+        return RefreshRecord(
+            uuid.uuid4().hex,
+            self.of.id,
+            self.table.name,
+            self.table.uuid,
+            self.table.definition.version,
+            requested_by=self.of.requested_by,
+            pinned_ms=self.of.pinned_ms,
+            started_ms=self.started_ms,
+        )
+
+    def _complete_history(self, result: Table) -> None:
+        """Record how refreshes ended whose process ended first: the table says whether they were committed."""
+        records = self.parts.definitions.records
+        for left in records.refreshes_of(result.uuid, 10, state="running"):
+            made = next((one for one in result.snapshots() if _is_of(one.summary, left)), None)
+            if made is not None:
+                ended = replace(left, state="done", snapshot_id=made.snapshot_id, ended_ms=made.timestamp_ms)
+            else:
+                why = "the service ended while it ran; nothing of it was committed"
+                ended = replace(left, state="failed", error_code="UNAVAILABLE", error=why, ended_ms=now_ms())
+            records.put_refresh(ended)
+
+
+def _is_of(summary: Mapping[str, str], refresh: RefreshRecord) -> bool:
+    """Whether a snapshot was made by a refresh."""
+    state = state_of(summary)
+    return state is not None and (state.pass_id, state.definition) == (refresh.pass_id, refresh.version)
+
+
+def _check_columns(result: Table, compiled: Compiled) -> None:
+    """Raise InvalidSchema if the query has other columns by now than the table that holds its result."""
+    has, needs = result.stored_schema.fields, compiled.schema.fields
+    stored = {one.name: one.type for one in has}
+    computed_now = {one.name: one.type for one in needs}
+    if stored == computed_now:
+        return
+    names = sorted(name for name in stored.keys() | computed_now.keys() if stored.get(name) != computed_now.get(name))
+    raise InvalidSchema(
+        f"the query of {result.name.table} has other columns by now than its table ({', '.join(names)}), because the "
+        "columns of its sources have changed; send CREATE_DYNAMIC_TABLE with replace: true",
+        field="table",
+    )

@@ -1,0 +1,29 @@
+"""What the requests about dynamic tables share: `name` is another name for `table`."""
+
+from typing import Any
+
+from pydantic import BaseModel, model_validator
+
+from service.errors import InvalidRequest
+from service.operations.operation import ChangeRequest, TableRequest
+
+
+class NamedDynamicTable(BaseModel):
+    """A request that may name its table as `name`, as the statement that declares one does."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_table(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "name" not in value:
+            return value
+        if value.get("table", value["name"]) != value["name"]:
+            raise InvalidRequest.at("name", "it contradicts table, which means the same; send one of them")
+        return {**{key: found for key, found in value.items() if key != "name"}, "table": value["name"]}
+
+
+class DynamicTableRequest(NamedDynamicTable, TableRequest):
+    """A request that reads something about a dynamic table."""
+
+
+class DynamicTableChange(NamedDynamicTable, ChangeRequest):
+    """A request that changes a dynamic table."""
