@@ -11,6 +11,8 @@ from service.dynamic.query.lower.windows import partitioned
 from service.dynamic.query.operators import Group, Operator, Select, SetOperation, Union, column, substitute, used
 from service.dynamic.query.sql_types import cast, has_map
 
+Items = list[tuple[str | None, exp.Expr]]
+"""The select list: name, if it has one, and value."""
 _SELECT = (
     *("with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "windows", "hint"),
     *("laterals", "operation_modifiers"),
@@ -63,7 +65,7 @@ def _select(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: NameSco
     if grouped:
         _group(ctx, block, _keys(ctx, clause, items, block) if clause is not None else [])
     block.windows = []
-    outputs: list[tuple[str | None, exp.Expr]] = []
+    outputs: Items = []
     for name, item in items:
         value = lower(ctx, item, block)
         if not used([value]) <= {*block.operator.produced, *(one.name for one in block.windows)}:
@@ -87,9 +89,7 @@ def _select(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: NameSco
     return _result(ctx, node, block, outputs, whole=whole)
 
 
-def _result(
-    ctx: Context, node: exp.Select, block: SelectBlock, outputs: list[tuple[str | None, exp.Expr]], *, whole: bool
-) -> Lowered:
+def _result(ctx: Context, node: exp.Select, block: SelectBlock, outputs: Items, *, whole: bool) -> Lowered:
     named: list[tuple[str | None, str]] = [(name, ctx.fresh(name or "column")) for name, _ in outputs]
     values = {new: value for (_, new), (_, value) in zip(named, outputs, strict=True)}
     shared: dict[str, exp.Expr] = {}
@@ -123,9 +123,9 @@ def check_comparable(ctx: Context, one: Operator, names: tuple[str, ...], node: 
             ctx.refuse("MAP_KEY", f"{where} compares a column with a map", node)
 
 
-def _items(ctx: Context, node: exp.Select, scope: NameScope) -> list[tuple[str | None, exp.Expr]]:
+def _items(ctx: Context, node: exp.Select, scope: NameScope) -> Items:
     """The select list: name, if it has one, and value; * becomes columns."""
-    found: list[tuple[str | None, exp.Expr]] = []
+    found: Items = []
     for each in node.expressions:
         star = each if isinstance(each, exp.Star) else each.this if isinstance(each, exp.Column) else None
         if isinstance(star, exp.Star):
@@ -164,9 +164,7 @@ def _starred(ctx: Context, node: exp.Expr, star: exp.Star, scope: NameScope) -> 
     return columns
 
 
-def _keys(
-    ctx: Context, clause: exp.Group, items: list[tuple[str | None, exp.Expr]], block: SelectBlock
-) -> list[exp.Expr]:
+def _keys(ctx: Context, clause: exp.Group, items: Items, block: SelectBlock) -> list[exp.Expr]:
     """The values of GROUP BY."""
     for name in ("rollup", "cube", "grouping_sets", "totals"):
         if clause.args.get(name):
@@ -182,7 +180,7 @@ def _keys(
     return keys
 
 
-def _key(ctx: Context, node: exp.Expr, items: list[tuple[str | None, exp.Expr]], scope: NameScope) -> exp.Expr:
+def _key(ctx: Context, node: exp.Expr, items: Items, scope: NameScope) -> exp.Expr:
     """What GROUP BY names by its place in the select list or by its name there; else the expression itself."""
     if isinstance(node, exp.Literal) and not node.is_string:
         place = int(node.this) if str(node.this).isdigit() else 0
@@ -222,7 +220,7 @@ def _correlated_keys(ctx: Context, block: SelectBlock) -> list[str]:
 
 
 def _domain(ctx: Context, block: SelectBlock) -> list[str]:
-    """InnerJoin a subquery with the different values that the query around it gives it, if they are not equal to its own."""
+    """Join a subquery with the different values that the query around it gives it."""
     around = block.scope.outer.block if block.scope.outer is not None else None
     shared = sorted(used(block.outer) - set(block.operator.produced))
     if around is None or around.group is not None or not set(shared) <= set(around.operator.produced):
