@@ -189,7 +189,8 @@ def _three(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 
 def _self_join(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    return f"SELECT x.{a.id} AS r1, y.{a.x} AS r2 FROM ta x JOIN ta y ON x.{a.v} = y.{a.n} WHERE {_condition(draw, a, 'y')}"
+    where = _condition(draw, a, "y")
+    return f"SELECT x.{a.id} AS r1, y.{a.x} AS r2 FROM ta x JOIN ta y ON x.{a.v} = y.{a.n} WHERE {where}"
 
 
 def _unequal(draw: Draw, a: Table, b: Table, c: Table) -> str:
@@ -225,7 +226,8 @@ def _chained(draw: Draw, a: Table, b: Table, c: Table) -> str:
     on = f"b.{b.k} = c.{c.k if third == 'tc' else 'k'}"
     shown = c.v if third == "tc" else "m"
     first = _on(draw, a, b, "a", "b")
-    return f"SELECT a.{a.id} AS r1, b.{b.v} AS r2, c.{shown} AS r3 FROM ta a LEFT JOIN tb b ON {first} LEFT JOIN {third} c ON {on}"
+    joins = f"ta a LEFT JOIN tb b ON {first} LEFT JOIN {third} c ON {on}"
+    return f"SELECT a.{a.id} AS r1, b.{b.v} AS r2, c.{shown} AS r3 FROM {joins}"
 
 
 def _semi(draw: Draw, a: Table, b: Table, c: Table) -> str:
@@ -264,7 +266,9 @@ def _scalar(draw: Draw, a: Table, b: Table, c: Table) -> str:
     inner = f"(SELECT {_aggregate(draw, b, 'b')} FROM tb b WHERE {_condition(draw, b, 'b')})"
     if draw(st.booleans()):
         return f"SELECT a.{a.id}, {inner} AS r FROM ta a"
-    return f"SELECT a.{a.id} FROM ta a WHERE a.{a.v} >= (SELECT AVG(b.{b.v}) FROM tb b WHERE {_condition(draw, b, 'b')})"
+    return (
+        f"SELECT a.{a.id} FROM ta a WHERE a.{a.v} >= (SELECT AVG(b.{b.v}) FROM tb b WHERE {_condition(draw, b, 'b')})"
+    )
 
 
 def _correlated(draw: Draw, a: Table, b: Table, c: Table) -> str:
@@ -285,12 +289,16 @@ def _grouped(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 
 def _hidden_keys(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    return f"SELECT {_aggregate(draw, a, 'a')} AS r1 FROM ta a WHERE {_condition(draw, a, 'a')} GROUP BY a.{a.k}, a.{a.g}"
+    return (
+        f"SELECT {_aggregate(draw, a, 'a')} AS r1 FROM ta a WHERE {_condition(draw, a, 'a')} GROUP BY a.{a.k}, a.{a.g}"
+    )
 
 
 def _having(draw: Draw, a: Table, b: Table, c: Table) -> str:
     having = draw(
-        st.sampled_from(["COUNT(*) > 1", f"SUM(a.{a.v}) >= 2", f"MAX(a.{a.v}) > (SELECT AVG({b.v}) FROM tb)", "r1 <> 1"])
+        st.sampled_from(
+            ["COUNT(*) > 1", f"SUM(a.{a.v}) >= 2", f"MAX(a.{a.v}) > (SELECT AVG({b.v}) FROM tb)", "r1 <> 1"]
+        )
     )
     return f"SELECT a.{a.k} AS r0, COUNT(a.{a.v}) AS r1 FROM ta a GROUP BY a.{a.k} HAVING {having}"
 
@@ -302,7 +310,9 @@ def _global(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 def _recomputed(draw: Draw, a: Table, b: Table, c: Table) -> str:
     aggregate = draw(
-        st.sampled_from([f"COUNT(DISTINCT a.{a.v})", f"VAR_POP(a.{a.n})", f"BOOL_OR(a.{a.v} > 2)", f"COUNT_IF(a.{a.v} = 1)"])
+        st.sampled_from(
+            [f"COUNT(DISTINCT a.{a.v})", f"VAR_POP(a.{a.n})", f"BOOL_OR(a.{a.v} > 2)", f"COUNT_IF(a.{a.v} = 1)"]
+        )
     )
     by = draw(st.sampled_from(["", f" GROUP BY a.{a.k}"]))
     return f"SELECT {aggregate} AS r1, COUNT(*) AS r2 FROM ta a{by}"
@@ -328,7 +338,8 @@ def _distinct(draw: Draw, a: Table, b: Table, c: Table) -> str:
 def _union(draw: Draw, a: Table, b: Table, c: Table) -> str:
     word = draw(st.sampled_from(["UNION ALL", "UNION"]))
     third = draw(st.sampled_from(["", f" {word} SELECT {c.k}, {c.n} FROM tc"]))
-    return f"SELECT {a.k} AS r0, {a.v} AS r1 FROM ta a WHERE {_condition(draw, a, 'a')} {word} SELECT {b.k}, {b.n} FROM tb{third}"
+    first = f"SELECT {a.k} AS r0, {a.v} AS r1 FROM ta a WHERE {_condition(draw, a, 'a')}"
+    return f"{first} {word} SELECT {b.k}, {b.n} FROM tb{third}"
 
 
 def _set_operation(draw: Draw, a: Table, b: Table, c: Table) -> str:
@@ -371,7 +382,9 @@ def _over_join(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 def _over_aggregate(draw: Draw, a: Table, b: Table, c: Table) -> str:
     inner = f"SELECT a.{a.k} AS k, a.{a.g} AS g, COUNT(*) AS n, MAX(a.{a.v}) AS m FROM ta a GROUP BY a.{a.k}, a.{a.g}"
-    outer = draw(st.sampled_from(["SELECT k, SUM(n) AS r1, MIN(m) AS r2 FROM q GROUP BY k", "SELECT MAX(n) AS r1 FROM q"]))
+    outer = draw(
+        st.sampled_from(["SELECT k, SUM(n) AS r1, MIN(m) AS r2 FROM q GROUP BY k", "SELECT MAX(n) AS r1 FROM q"])
+    )
     return f"WITH q AS ({inner}) {outer}"
 
 
