@@ -7,12 +7,12 @@ from service.dynamic.query.limits import Limit, Pair, equal_pairs
 from service.dynamic.query.operators import (
     Filter,
     Group,
-    Join,
+    InnerJoin,
     Matched,
     Operator,
     Select,
     SetOperation,
-    Source,
+    SourceRows,
     Union,
     Windows,
     column,
@@ -34,9 +34,8 @@ def weight(value: int) -> str:
 class Changes(Rows):
     """Writes changes as SQL. Only operators with a changed source have one."""
 
-    def __init__(self, root: Operator, changed: Set[int], *, net: bool = True) -> None:
+    def __init__(self, root: Operator, changed: Set[int]) -> None:
         super().__init__(root, changed)
-        self._net = net
         self._views: dict[int, str] = {}
         readers = [id(each) for one in walk(root) for each in one.inputs]
         self._shared = {one for one in readers if readers.count(one) > 1}
@@ -55,7 +54,7 @@ class Changes(Rows):
 
     def _change(self, one: Operator) -> str:
         match one:
-            case Source():
+            case SourceRows():
                 fields = ", ".join(f"{quoted(one.names[c])} AS {quoted(c)}" for c in one.columns)
                 return f"SELECT {fields}, {WEIGHT} FROM {delta(one.number)}"
             case Select():
@@ -70,7 +69,7 @@ class Changes(Rows):
                     for i, part in enumerate(one.parts)
                     if self.changes(part)
                 )
-            case Join():
+            case InnerJoin():
                 return self._join_change(one)
             case Matched():
                 return self._matched_change(one)
@@ -78,7 +77,7 @@ class Changes(Rows):
                 return self._recomputed(one)
         raise AssertionError(one)
 
-    def _join_change(self, one: Join) -> str:
+    def _join_change(self, one: InnerJoin) -> str:
         terms = []
         for i, part in enumerate(one.parts):
             if not self.changes(part):
@@ -136,7 +135,8 @@ class Changes(Rows):
         sql = " UNION ALL ".join(
             f"SELECT *{weight(value)} FROM ({self.rows(one, version, limits)}) AS a" for version, value in versions
         )
-        return self.netted(one, sql) if self._net and one.columns else sql
+        comparable = not isinstance(one, Windows) or one.comparable
+        return self.netted(one, sql) if one.columns and comparable else sql
 
     def netted(self, one: Operator, sql: str) -> str:
         """A change without the rows that come as often as they go."""

@@ -9,7 +9,7 @@ from sqlglot import exp
 from service.dynamic.query.adding import Adding, adding, by_adding
 from service.dynamic.query.changes import Changes, weighted
 from service.dynamic.query.compiled import NotIncremental, QuerySource
-from service.dynamic.query.dialect import parse, quoted
+from service.dynamic.query.dialect import parse, place_at, quoted
 from service.dynamic.query.exact import InexactComparison, inexact_columns
 from service.dynamic.query.limits import Limit, Pair
 from service.dynamic.query.lower.context import Context, Types, Unsupported
@@ -17,28 +17,35 @@ from service.dynamic.query.lower.selects import distinct, query
 from service.dynamic.query.operators import (
     Filter,
     Group,
+    InnerJoin,
+    Matched,
     Operator,
     Select,
-    Source,
+    SetOperation,
+    SourceRows,
+    Union,
     Windows,
     column,
     walk,
 )
 from service.dynamic.query.prune import prune
-from service.dynamic.query.result import Result, above, keyed_core
+from service.dynamic.query.result import KeptResult, above, keyed_core
+from service.dynamic.query.round_trip import changed_word
 from service.dynamic.query.rows import Rows, names
 from service.dynamic.query.sql_types import has_map
 from service.dynamic.query.tables import NamedTable, named_in, with_views
 from service.errors import FirnError, InvalidQuery
-from service.model.dynamic.plan import WEIGHT, ChangedRows, IncrementalPlan, ReplacedKeys, Step
+from service.model.dynamic.plan import IncrementalPlan, ReplacedKeys, Step, WeightedRows
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.types import ColumnType, Field, fold_case
 
-Steps = tuple[list[Step], ChangedRows | ReplacedKeys]
+_LONGEST = 500_000
+"""Characters of SQL that Spark still reads in reasonable time."""
+Steps = tuple[list[Step], WeightedRows | ReplacedKeys]
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledPlans:
     """A query as `compile_query` reads it; see CompiledQuery."""
 
     sources: tuple[QuerySource, ...]
@@ -56,7 +63,7 @@ class Compiled:
 
 def compile_query(
     text: str, schemas: Sequence[Sequence[Field]], types: Types, *, deduplicated: bool = False
-) -> Compiled:
+) -> CompiledPlans:
     """Compile a query of Spark SQL.
 
     `schemas` has the columns of each table of `tables_named(text)`; `types` analyses a SELECT over their views.
@@ -87,7 +94,7 @@ class _Compiler:
         self.deduplicated = deduplicated
         self.original = with_views(text, tables)
 
-    def compile(self) -> Compiled:
+    def compile(self) -> CompiledPlans:
         try:
             fields = self.types(self.original)
         except FirnError:
@@ -112,27 +119,34 @@ class _Compiler:
         except Unsupported:
             if hasattr(self, "names"):
                 raise
-            return ctx, Source(0, {})
+            return ctx, SourceRows(0, {})
         if not hasattr(self, "names"):
             return ctx, lowered.operator
+        for name, (own, _) in zip(self.names, lowered.outputs, strict=True):
+            if own is not None and re.fullmatch(r"\w+", own) and fold_case(own) != fold_case(name):
+                why = f"the column {name} is read as {own}"
+                raise Unsupported(NotIncremental("UNSUPPORTED", why))
         operator: Operator = Select(
             lowered.operator,
             {name: column(old) for name, (_, old) in zip(self.names, lowered.outputs, strict=True)},
         )
         return ctx, distinct(ctx, operator, None) if self.deduplicated else operator
 
-    def _incremental(self, fields: Sequence[Field]) -> Compiled:
+    def _incremental(self, fields: Sequence[Field]) -> CompiledPlans:
+        self._check_text()
         ctx, root = self._lower()
         core = keyed_core(root)
-        result = Result(root, core) if core is not None and isinstance(root, Select) else None
+        by_key = frozenset(map(id, [*above(root, core), *([core] if isinstance(core, Group) else [])]))
+        inexact = inexact_columns(root, lambda one, value: self._type(ctx, one, value), by_key)
+        if core is not None and inexact & set(core.keys):
+            core = None
+        result = KeptResult(root, core) if core is not None and isinstance(root, Select) else None
         how = self._adding(ctx, result)
         if result is not None:
             for key in result.core.keys:
                 result.keep(key, f"{RESERVED_COLUMN_PREFIX}key_")
             for name in how.state() if how is not None else ():
                 result.keep(name, f"{RESERVED_COLUMN_PREFIX}state_")
-        by_key = frozenset(map(id, above(root, core)))
-        inexact = inexact_columns(root, lambda one, value: self._type(ctx, one, value), by_key)
         prune(root)
         full = Rows(root, frozenset()).rows(root, "new")
         self._check_types(fields, full)
@@ -151,9 +165,9 @@ class _Compiler:
 
         hidden = tuple(result.hidden) if result is not None else ()
         found = {**classes(ctx, root), **({"aggregate by adding": None} if how is not None else {})}
-        return Compiled(self._sources(root), full, hidden, None, tuple(found), plan)
+        return CompiledPlans(self._sources(root), full, hidden, None, tuple(found), plan)
 
-    def _adding(self, ctx: Context, result: Result | None) -> Adding | None:
+    def _adding(self, ctx: Context, result: KeptResult | None) -> Adding | None:
         """How the aggregates of the result are added, if the query is made of one below a projection."""
         if result is None or not isinstance(result.core, Group):
             return None
@@ -164,8 +178,21 @@ class _Compiler:
     def _type(self, ctx: Context, one: Operator, value: exp.Expr) -> ColumnType:
         return ctx.column_types(Select(one, {"value": value.copy()}))["value"]
 
+    def _check_text(self) -> None:
+        """Refuse what would not mean the same once it is read and written again."""
+        changed = changed_word(self.text, self.tree)
+        if changed is not None:
+            word, start = changed
+            line, column = place_at(self.text, start)
+            problem = f"{word.lstrip(chr(39))!r} is not supported in an incremental refresh"
+            raise Unsupported(NotIncremental("UNSUPPORTED", problem, line, column))
+
     def _check_types(self, fields: Sequence[Field], full: str) -> None:
-        """The text that was read and written again has to mean the same."""
+        """What was read as operators has to have the types that Spark gives to the query."""
+        if len(full) > _LONGEST:
+            raise Unsupported(
+                NotIncremental("UNSUPPORTED", "the query has too many subqueries that are read repeatedly")
+            )
         found = self.types(full)[: len(fields)]
         if [one.type for one in found] != [one.type for one in fields]:
             raise Unsupported(NotIncremental("UNSUPPORTED", "the query's types are not those that Spark gives it"))
@@ -173,7 +200,7 @@ class _Compiler:
     def _sources(self, root: Operator) -> tuple[QuerySource, ...]:
         read: list[set[str]] = [set() for _ in self.tables]
         for one in walk(root):
-            if isinstance(one, Source):
+            if isinstance(one, SourceRows):
                 read[one.number] |= {one.names[name] for name in one.columns}
         return tuple(
             QuerySource(
@@ -186,7 +213,7 @@ class _Compiler:
             for i, table in enumerate(self.tables)
         )
 
-    def _in_full(self, why: NotIncremental, fields: Sequence[Field]) -> Compiled:
+    def _in_full(self, why: NotIncremental, fields: Sequence[Field]) -> CompiledPlans:
         sources = tuple(
             QuerySource(one.namespace, one.table, tuple(each.name for each in self.schemas[i]), one.line, one.column)
             for i, one in enumerate(self.tables)
@@ -196,7 +223,7 @@ class _Compiler:
             every = ", ".join(map(quoted, self.names))
             kind = "SELECT DISTINCT *" if self.deduplicated else "SELECT *"
             text = f"{kind} FROM (\n{text}\n) AS result ({every})"
-        return Compiled(sources, text, (), why, ())
+        return CompiledPlans(sources, text, (), why, ())
 
 
 def output_names(tree: exp.Query, fields: Sequence[Field]) -> tuple[str, ...]:
@@ -222,7 +249,7 @@ def output_names(tree: exp.Query, fields: Sequence[Field]) -> tuple[str, ...]:
 def by_rows(root: Operator, changed: Set[int]) -> Steps:
     changes = Changes(root, changed)
     view = changes.view("change", f"SELECT {weighted(root.columns)} FROM ({changes.change(root)}) AS a")
-    return changes.steps, ChangedRows(view)
+    return changes.steps, WeightedRows(view)
 
 
 def by_exact_columns(root: Operator, exact: tuple[str, ...], changed: Set[int]) -> Steps:
@@ -236,7 +263,7 @@ def by_exact_columns(root: Operator, exact: tuple[str, ...], changed: Set[int]) 
     return changes.steps, ReplacedKeys(keys, exact, rows)
 
 
-def by_keys(root: Operator, core: Group | Windows, result: Result | None, changed: Set[int]) -> Steps:
+def by_keys(root: Operator, core: Group | Windows, result: KeptResult | None, changed: Set[int]) -> Steps:
     changes = Changes(root, changed)
     if not core.keys:
         keys = changes.any_change(core.input)
@@ -248,34 +275,41 @@ def by_keys(root: Operator, core: Group | Windows, result: Result | None, change
     return changes.steps, ReplacedKeys(keys, tuple(named.values()), rows)
 
 
-def _kept(steps: list[Step], change: ChangedRows | ReplacedKeys) -> tuple[Step, ...]:
+def _kept(steps: list[Step], change: WeightedRows | ReplacedKeys) -> tuple[Step, ...]:
     """The steps, with those marked that are read several times."""
     read = " ".join(step.sql for step in steps)
-    last = [change.view] if isinstance(change, ChangedRows) else [change.keys, change.rows]
+    last = [change.view] if isinstance(change, WeightedRows) else [change.keys, change.rows]
     return tuple(
         replace(step, kept=len(re.findall(rf"\b{step.view}\b", read)) + last.count(step.view) > 1) for step in steps
     )
-
-
-_NAMES = {
-    "Join": "inner join",
-    "Union": "union all",
-    "Group": "aggregate",
-    "Windows": "window",
-    "SetOperation": "set operation",
-    "Filter": "filter",
-    "Select": "projection",
-}
 
 
 def classes(ctx: Context, root: Operator) -> dict[str, None]:
     """The operators of the query."""
     found = dict(ctx.classes)
     for one in walk(root):
-        name = type(one).__name__
-        if name in _NAMES:
-            found[_NAMES[name]] = None
+        name = _class(one)
+        if name is not None:
+            found[name] = None
     return found
 
 
-__all__ = ["WEIGHT", "Compiled", "compile_query"]
+def _class(one: Operator) -> str | None:
+    match one:
+        case InnerJoin():
+            return "inner join"
+        case Matched():
+            return {"LEFT": "outer join", "LEFT SEMI": "semi join", "LEFT ANTI": "anti join"}[one.kind]
+        case Group():
+            return "global aggregate" if one.whole else "aggregate" if one.aggregates else "distinct"
+        case Windows():
+            return "window"
+        case SetOperation():
+            return one.kind.lower()
+        case Union():
+            return "union all"
+        case Filter():
+            return "filter"
+        case Select():
+            return "projection"
+    return None

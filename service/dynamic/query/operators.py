@@ -35,7 +35,7 @@ class Operator:
 
 
 @dataclass(eq=False)
-class Source(Operator):
+class SourceRows(Operator):
     """A source's rows; `names` has the source's name of each column."""
 
     number: int
@@ -48,6 +48,22 @@ class Source(Operator):
     @property
     def produced(self) -> tuple[str, ...]:
         return tuple(self.names)
+
+
+@dataclass(eq=False)
+class Constants(Operator):
+    """Rows that are in the query's text."""
+
+    names: tuple[str, ...]
+    rows: list[list[exp.Expr]]
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return ()
+
+    @property
+    def produced(self) -> tuple[str, ...]:
+        return self.names
 
 
 @dataclass(eq=False)
@@ -95,7 +111,7 @@ class Union(Operator):
 
 
 @dataclass(eq=False)
-class Join(Operator):
+class InnerJoin(Operator):
     """The inner join of its inputs: all combinations of their rows for which all conditions are true."""
 
     parts: list[Operator]
@@ -157,6 +173,8 @@ class Windows(Operator):
     functions: Expressions
     tie_break: frozenset[str]
     """The functions whose order is completed by all columns of the input."""
+    comparable: bool
+    """Whether no column is a map."""
 
     @property
     def inputs(self) -> tuple[Operator, ...]:

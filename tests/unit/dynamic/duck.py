@@ -1,6 +1,7 @@
 """Dynamic tables on DuckDB: sources with versions, and results that are refreshed by plans. No Spark."""
 
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,13 +10,14 @@ from typing import Any
 import duckdb
 import sqlglot
 
-from service.dynamic.query.compile import Compiled, compile_query
+from service.dynamic.query.compile import CompiledPlans, compile_query
 from service.dynamic.query.tables import tables_named, with_views
 from service.errors import InvalidQuery
-from service.model.dynamic.plan import RESULT, WEIGHT, ChangedRows, ReplacedKeys, delta, new, old
+from service.model.dynamic.plan import RESULT, WEIGHT, ReplacedKeys, WeightedRows, delta, new, old
 from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 
 Row = tuple[Any, ...]
+_numbers = itertools.count(1)
 _TYPES = {
     "VARCHAR": "string",
     "INTEGER": "integer",
@@ -119,8 +121,8 @@ class DuckTable:
         self.seen = duck.version
         for i, one in enumerate(self.tables):
             self.db.execute(f"CREATE OR REPLACE VIEW {new(i)} AS FROM {one.table}_v{self.seen}")
-        self.compiled: Compiled = compile_query(query, self.fields, self.types, **options)
-        self.result_table = f"result_{id(self)}"
+        self.compiled: CompiledPlans = compile_query(query, self.fields, self.types, **options)
+        self.result_table = f"result_{next(_numbers)}"
         self.db.execute(f"CREATE TABLE {self.result_table} AS {to_duck(self.compiled.full)}")
         self.columns = [row[0] for row in self.db.execute(f"DESCRIBE {self.result_table}").fetchall()]
 
@@ -154,7 +156,7 @@ class DuckTable:
         for step in plan.steps:
             self.db.execute(f"CREATE OR REPLACE TEMP TABLE {step.view} AS {to_duck(step.sql)}")
         shown = ", ".join(f'"{name}"' for name in self.columns)
-        if isinstance(plan.change, ChangedRows):
+        if isinstance(plan.change, WeightedRows):
             self._add(shown, plan.change.view)
         else:
             self._replace(shown, plan.change)

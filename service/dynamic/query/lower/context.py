@@ -9,8 +9,9 @@ from sqlglot import exp
 
 from service.dynamic.query.compiled import NotIncremental
 from service.dynamic.query.dialect import place
-from service.dynamic.query.operators import Group, Operator, Source
+from service.dynamic.query.operators import Group, Operator, SourceRows
 from service.dynamic.query.rows import Rows
+from service.dynamic.query.sql_types import has_map
 from service.errors import InvalidQuery
 from service.model.schema.types import ColumnType, Field, fold_case
 
@@ -36,13 +37,15 @@ class Relation:
 
 
 @dataclass
-class Scope:
+class NameScope:
     """The names that an expression can use."""
 
     relations: list[Relation]
     visible: list[Named]
     """The columns that `*` stands for, and that names without a table find."""
-    outer: "Scope | None" = None
+    outer: "NameScope | None" = None
+    block: "SelectBlock | None" = None
+    """The SELECT that it belongs to."""
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
     """The select list's own names so far, for those that are no columns."""
 
@@ -70,7 +73,7 @@ class Cte:
 
 
 @dataclass
-class Window:
+class WindowCall:
     name: str
     keys: tuple[exp.Expr, ...]
     function: exp.Expr
@@ -78,20 +81,24 @@ class Window:
 
 
 @dataclass
-class Block:
+class SelectBlock:
     """One SELECT while it is read."""
 
     operator: Operator
-    scope: Scope
+    scope: NameScope
     ctes: dict[str, Cte]
     outer: list[exp.Expr] = field(default_factory=list)
     group: Group | None = None
     """Set once rows have become groups."""
     group_keys: list[tuple[exp.Expr, str]] = field(default_factory=list)
     """The values that are grouped by, and their columns."""
-    windows: list[Window] | None = None
+    windows: list[WindowCall] | None = None
     """The window functions found so far; None where there can be none."""
     named_windows: dict[str, exp.Window] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.scope.block is None:
+            self.scope.block = self
 
 
 @dataclass
@@ -100,11 +107,16 @@ class Context:
     sources: dict[tuple[str | None, str], tuple[int, Sequence[Field]]]
     """By namespace and table: the number and the columns."""
     types: Types
-    query: "Callable[[Context, exp.Expr, dict[str, Cte], Scope | None], Lowered]"
+    query: "Callable[[Context, exp.Expr, dict[str, Cte], NameScope | None], Lowered]"
     """Reads a query; here because expressions contain queries and queries contain expressions."""
     classes: dict[str, None] = field(default_factory=dict)
     """The operators found so far, in order."""
     _count: int = 0
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether a source has a column with a map."""
+        return any(has_map(field.type) for _, fields in self.sources.values() for field in fields)
 
     def fresh(self, name: str) -> str:
         """A new name of a column."""
@@ -137,11 +149,11 @@ class Context:
         found = self.types(Rows(one, frozenset()).rows(one, "new"))
         return {name: field.type for name, field in zip(columns, found, strict=True)}
 
-    def source(self, key: tuple[str | None, str]) -> tuple[Source, list[Named]]:
+    def source(self, key: tuple[str | None, str]) -> tuple[SourceRows, list[Named]]:
         """Another reading of a source."""
         number, fields = self.sources[key]
         named = [(each.name, self.fresh(each.name)) for each in fields]
-        return Source(number, {new: name for name, new in named}), named
+        return SourceRows(number, {new: name for name, new in named}), named
 
 
 def same_name(one: str, other: str) -> bool:
