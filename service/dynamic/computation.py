@@ -8,6 +8,7 @@ from service.catalog.tables import Table
 from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.edit_base import base_of
 from service.commits.holds import SnapshotHolds
+from service.commits.local_rows import LocalResult, with_few_rows
 from service.dynamic.compiling import Compiled
 from service.dynamic.decision import Decision
 from service.dynamic.pins import PinnedSource, known_result
@@ -112,7 +113,8 @@ def work_of(
     base = base_of(result, edit_policy(result.properties, parts.settings).row_level)
     if base.row_level == "auto" and parts.holds.is_merged(result.uuid):
         base = replace(base, row_level="merge_on_read", keeps_files=True)
-    return RefreshJob(base, compiled.schema, tuple(sources), summary, becomes)
+    stored = LocalResult(result, compiled.schema)
+    return RefreshJob(base, compiled.schema, tuple(sources), summary, becomes, stored)
 
 
 def computed(
@@ -156,6 +158,6 @@ def refresh_sources(
         )
         if decision is not None and decision.changes:
             change = decision.changes[number]
-            one = replace(one, old_id=change.old_id, changes=change.ranges)
+            one = with_few_rows(replace(one, old_id=change.old_id, changes=change.ranges), table)
         found.append(one)
     return found
