@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from service.dynamic.due import DueTable, in_groups, matches, reached, target_lag_s, urgency
-from service.dynamic.failures import pause_s
 from service.dynamic.freshness import Freshness, Look, MissingChanges
 from service.dynamic.graph import Graph
-from service.dynamic.passes import PassOptions, PassOutcome
+from service.dynamic.refresh.failures import pause_s
+from service.dynamic.refresh.passes import PassOptions, PassOutcome
 from service.errors import Cancelled, FirnError
 from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords

@@ -15,12 +15,12 @@ from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
 from service.dynamic.compiling import Compiled
-from service.dynamic.computation import Committer, commit
 from service.dynamic.definitions import Definitions
-from service.dynamic.failures import Failures
-from service.dynamic.passes import Passes, PassOptions
 from service.dynamic.query.compiled import NotIncremental, QuerySource
-from service.dynamic.refresh import Refresher
+from service.dynamic.refresh.computation import Committer, commit
+from service.dynamic.refresh.failures import Failures
+from service.dynamic.refresh.passes import Passes, PassOptions
+from service.dynamic.refresh.refresher import Refresher
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob
 from service.engine.jobs.dynamic.refresh import stage_all, stage_change
 from service.jobs.jobs import Jobs
