@@ -8,6 +8,7 @@ from service.catalog.tables import Table
 from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.edit_base import base_of
 from service.commits.holds import SnapshotHolds
+from service.commits.local_rows import LocalResult, changed_rows
 from service.dynamic.compiling import Compiled
 from service.dynamic.decision import Decision
 from service.dynamic.pins import PinnedSource, known_result
@@ -22,6 +23,7 @@ from service.jobs.jobs import Jobs
 from service.model.dynamic.plan import IncrementalPlan
 from service.model.dynamic.state import REFRESH_STATE_PROPERTY, RefreshState
 from service.model.properties import edit_policy
+from service.model.schema.types import TableSchema
 from service.settings import EditSettings
 
 OPERATION = "REFRESH_DYNAMIC_TABLE"
@@ -39,6 +41,8 @@ class Committer:
     jobs: Jobs
     holds: SnapshotHolds
     settings: EditSettings
+    reads_files: bool = True
+    """Whether few rows are read in this process, and not by Spark."""
 
 
 def commit(session: Session, staged: StagedRefresh, batch: str, gate: Gate) -> int:
@@ -112,7 +116,8 @@ def work_of(
     base = base_of(result, edit_policy(result.properties, parts.settings).row_level)
     if base.row_level == "auto" and parts.holds.is_merged(result.uuid):
         base = replace(base, row_level="merge_on_read", keeps_files=True)
-    return RefreshJob(base, compiled.schema, tuple(sources), summary, becomes)
+    stored = LocalResult(result, compiled.schema) if parts.reads_files and becomes is None else None
+    return RefreshJob(base, compiled.schema, tuple(sources), summary, becomes, stored)
 
 
 def computed(
@@ -126,7 +131,7 @@ def computed(
     becomes: Becomes | None = None,
 ) -> tuple[CommitResult, RefreshCounts]:
     """Compute a refresh and commit it, while its snapshots are kept; if the query is another one, with its columns."""
-    read = refresh_sources(compiled, sources, decision)
+    read = refresh_sources(compiled, sources, decision, reads_files=parts.reads_files)
 
     def plan_of(changed: Mapping[int, int]) -> IncrementalPlan:
         return compiled.query.plan(changed.keys())
@@ -144,7 +149,11 @@ def computed(
 
 
 def refresh_sources(
-    compiled: Compiled, sources: Sequence[PinnedSource], decision: Decision | None = None
+    compiled: Compiled,
+    sources: Sequence[PinnedSource],
+    decision: Decision | None = None,
+    *,
+    reads_files: bool = False,
 ) -> list[RefreshSource]:
     """The sources as the engine reads them; with a decision, with what changed in them."""
     found = []
@@ -157,5 +166,8 @@ def refresh_sources(
         if decision is not None and decision.changes:
             change = decision.changes[number]
             one = replace(one, old_id=change.old_id, changes=change.ranges)
+            if change.ranges and reads_files:
+                columns = tuple(field for field in one.schema.fields if field.name in one.needed)
+                one = replace(one, changed=changed_rows(table, change.ranges, TableSchema(columns)))
         found.append(one)
     return found

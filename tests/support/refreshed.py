@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from service.catalog.tables import Catalog, Table
 from service.commits.compared import changes_between
 from service.commits.edit_base import base_of
+from service.commits.local_rows import LocalResult, changed_rows
 from service.engine.iceberg.swap import Gate, no_gate
 from service.engine.jobs.dynamic.analysed import analyse
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource
@@ -36,8 +37,11 @@ class RefreshedTable:
         name: str = "result",
         partition: tuple[PartitionField, ...] = (),
         row_level: RowLevel = "auto",
+        local: bool = True,
     ) -> None:
         self.firn, self.sources, self.query, self.row_level = firn, sources, query, row_level
+        self.local = local
+        """Whether few rows are read in this process."""
         self.plan_of = plan if callable(plan) else lambda changed: plan
         self.catalog = firn.app.parts[Catalog]
         fields = {i: source.loaded.schema.fields for i, source in enumerate(sources)}
@@ -71,21 +75,22 @@ class RefreshedTable:
     def job(self, tables: Sequence[Table]) -> RefreshJob:
         loaded = self.loaded
         ids = [table.current_snapshot_id for table in tables]
-        sources = (
-            RefreshSource(
-                i,
-                table.spark_name,
-                table.schema_id,
-                table.schema,
-                self.needed(table),
-                new_id,
-                old_id,
-                changes_between(table, old_id, new_id),
-            )
-            for i, (table, old_id, new_id) in enumerate(zip(tables, self.read, ids, strict=True))
-        )
+        sources = tuple(map(self._source, range(len(tables)), tables))
         state = {REFRESH_STATE_PROPERTY: json.dumps(ids)}
-        return RefreshJob(base_of(loaded, self.row_level), loaded.stored_schema, tuple(sources), state)
+        stored = LocalResult(loaded, loaded.stored_schema) if self.local else None
+        return RefreshJob(base_of(loaded, self.row_level), loaded.stored_schema, sources, state, stored=stored)
+
+    def _source(self, number: int, table: Table) -> RefreshSource:
+        old_id, new_id, needed = self.read[number], table.current_snapshot_id, self.needed(table)
+        ranges = changes_between(table, old_id, new_id)
+        changed = None
+        if self.local and ranges:
+            columns = TableSchema(tuple(field for field in table.schema.fields if field.name in needed))
+            changed = changed_rows(table, ranges, columns)
+        columns = table.schema
+        return RefreshSource(
+            number, table.spark_name, table.schema_id, columns, needed, new_id, old_id, ranges, changed
+        )
 
     def needed(self, table: Table) -> tuple[str, ...]:
         return table.schema.names

@@ -145,7 +145,9 @@ class Refreshing:
         self.holds = SnapshotHolds()
         self.definitions = Definitions(self.catalog, self.records)
         self.jobs = Jobs(JobRecords(self.ledger), self.commits)
-        parts = Committer(cast(Any, self.engine), self.commits, self.jobs, self.holds, EditSettings())
+        parts = Committer(
+            cast(Any, self.engine), self.commits, self.jobs, self.holds, EditSettings(), reads_files=False
+        )
         self.refresher = Refresher(parts, self.definitions, self.cursors, cast(Any, self.compiler))
         self.passes = Passes(
             self.definitions, self.commits, self.holds, self.refresher, Failures(self.records), parallelism=4

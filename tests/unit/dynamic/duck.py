@@ -12,7 +12,7 @@ import sqlglot
 from service.dynamic.query.compile import Compiled, compile_query
 from service.dynamic.query.tables import tables_named, with_views
 from service.errors import InvalidQuery
-from service.model.dynamic.plan import RESULT, WEIGHT, ChangedRows, delta, new, old
+from service.model.dynamic.plan import RESULT, WEIGHT, ChangedRows, ReplacedKeys, delta, new, old
 from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 
 Row = tuple[Any, ...]
@@ -155,27 +155,30 @@ class DuckTable:
         for step in plan.steps:
             self.db.execute(f"CREATE OR REPLACE TEMP TABLE {step.view} AS {to_duck(step.sql)}")
         shown = ", ".join(f'"{name}"' for name in self.columns)
-        before = self._rows(f"SELECT {shown} FROM {self.result_table}")
         if isinstance(plan.change, ChangedRows):
-            after = Counter(before)
-            for *row, weight in self.db.execute(f"SELECT {shown}, {WEIGHT} FROM {plan.change.view}").fetchall():
-                after[tuple(row)] += weight
-            negative = {row: count for row, count in folded(after).items() if count < 0}
-            assert not negative, f"rows that were not there: {negative}"
-            final = list(folded(after).elements())
+            self._add(shown, plan.change.view)
         else:
-            names = ", ".join(f'"{name}"' for name in plan.change.columns) or "1"
-            keys = set(folded(self._rows(f"SELECT {names} FROM {plan.change.keys}")))
-            places = [self.columns.index(name) for name in plan.change.columns]
-            kept = [row for row in before.elements() if not keys or (places and _key(row, places) not in keys)]
-            fresh = list(self._rows(f"SELECT {shown} FROM {plan.change.rows}").elements()) if keys else []
-            assert not places or all(_key(row, places) in keys for row in fresh), "a row whose key has not changed"
-            final = [*kept, *fresh]
-        self.db.execute(f"DELETE FROM {self.result_table}")
-        marks = ", ".join("?" for _ in self.columns)
-        if final:
-            values = ", ".join(f"({marks})" for _ in final)
-            self.db.execute(f"INSERT INTO {self.result_table} VALUES {values}", [_raw(v) for row in final for v in row])
+            self._replace(shown, plan.change)
+
+    def _add(self, shown: str, change: str) -> None:
+        rows = f"SELECT {shown}, 1 AS {WEIGHT} FROM {self.result_table} UNION ALL SELECT {shown}, {WEIGHT} FROM {change}"
+        self.db.execute(
+            f"CREATE OR REPLACE TEMP TABLE after AS SELECT {shown}, SUM({WEIGHT})::BIGINT AS {WEIGHT} FROM ({rows}) "
+            f"GROUP BY ALL HAVING SUM({WEIGHT}) <> 0"
+        )
+        negative = self.db.execute(f"FROM after WHERE {WEIGHT} < 0").fetchall()
+        assert not negative, f"rows that were not there: {negative}"
+        self.db.execute(f"CREATE OR REPLACE TABLE {self.result_table} AS SELECT {shown} FROM after, range({WEIGHT})")
+
+    def _replace(self, shown: str, change: ReplacedKeys) -> None:
+        same = " AND ".join(f'k."{name}" IS NOT DISTINCT FROM r."{name}"' for name in change.columns) or "TRUE"
+        touched = f"EXISTS (SELECT 1 FROM {change.keys} AS k WHERE {same})"
+        strange = self.db.execute(f"FROM {change.rows} AS r WHERE NOT {touched}").fetchall() if change.columns else []
+        assert not strange, f"rows whose key has not changed: {strange}"
+        nothing = self.db.execute(f"SELECT 1 FROM {change.keys} LIMIT 1").fetchone() is None
+        self.db.execute(f"DELETE FROM {self.result_table} AS r WHERE {touched}")
+        if not nothing:
+            self.db.execute(f"INSERT INTO {self.result_table} SELECT {shown} FROM {change.rows}")
 
     def _rows(self, sql: str) -> Counter[Row]:
         return Counter(self.db.execute(sql).fetchall())
@@ -205,12 +208,4 @@ def _folded(value: Any) -> Any:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else float(f"{value:.12g}") + 0.0
     return value
-
-
-def _raw(value: Any) -> Any:
-    return math.nan if value == "NaN" else value
-
-
-def _key(row: Row, places: list[int]) -> Row:
-    return tuple(_folded(row[i]) for i in places)
 

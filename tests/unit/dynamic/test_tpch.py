@@ -21,11 +21,15 @@ ROUNDS = (
         "UPDATE nation SET n_regionkey = (n_regionkey + 1) % 5 WHERE n_nationkey % 5 = 2",
         "UPDATE supplier SET s_acctbal = s_acctbal + 10, s_comment = 'Customer or Complaints' WHERE s_suppkey % 31 = 3",
         "UPDATE part SET p_size = 15, p_type = 'LARGE BRASS' WHERE p_partkey % 41 = 5",
+        "UPDATE part SET p_type = 'ECONOMY ANODIZED STEEL', p_name = 'forest green' WHERE p_partkey % 17 = 5",
+        "UPDATE part SET p_container = 'SM BOX', p_brand = 'Brand#12', p_size = 3 WHERE p_partkey % 13 = 6",
         "UPDATE part SET p_container = 'MED BOX', p_brand = 'Brand#23' WHERE p_partkey % 53 = 6",
         "UPDATE customer SET c_mktsegment = 'BUILDING', c_acctbal = c_acctbal * 2 WHERE c_custkey % 29 = 7",
     ),
     # Foreign keys: lines and orders move.
     (
+        "UPDATE lineitem SET l_shipinstruct = 'DELIVER IN PERSON', l_shipmode = 'AIR' WHERE l_orderkey % 7 = 4",
+        "UPDATE supplier SET s_nationkey = CASE WHEN s_suppkey % 2 = 0 THEN 3 ELSE 20 END WHERE s_suppkey % 9 < 5",
         "UPDATE lineitem SET l_suppkey = l_suppkey % 100 + 1 WHERE l_orderkey % 71 = 8",
         "UPDATE lineitem SET l_partkey = l_partkey % 2000 + 1 WHERE l_orderkey % 73 = 9",
         "UPDATE orders SET o_custkey = o_custkey % 1500 + 1 WHERE o_orderkey % 67 = 10",

@@ -1,7 +1,10 @@
 """What a refresh of a dynamic table works on, and what it did."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
 
 from service.engine.iceberg.reinitialise import ReinitialisedTable
 from service.engine.iceberg.scan_tasks import SnapshotFiles
@@ -41,6 +44,20 @@ class RefreshSource:
     old_id: int | None = None
     changes: tuple[SnapshotRange, ...] = ()
     """The ranges, from the older snapshot to the newer one, in which rows may have changed; none if no row has."""
+    changed: pa.Table | None = None
+    """The rows of these ranges that came and went, in the needed columns, with their weights, if they are few: then
+    Spark need not read them."""
+
+
+class StoredRows(Protocol):
+    """The rows of a result, read in this process: what concerns few rows needs no Spark job."""
+
+    def read(self, paths: Collection[str]) -> pa.Table | None:
+        """All rows of some data files, with their places; None if they are many, or only Spark can read them."""
+
+    def places(self, gone: pa.Table) -> Mapping[str, pa.Array] | None:
+        """The places of rows with these contents, each as often as its weight is below 0; None if that is better left
+        to Spark, also if not all are found."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +74,8 @@ class RefreshJob:
     becomes: ReinitialisedTable | None = None
     """If the query is another one: the columns, the partitioning and the properties that the table gets with the
     rows."""
+    stored: StoredRows | None = None
+    """The result's rows as this process reads them; without it, Spark reads all."""
 
 
 @dataclass(frozen=True)

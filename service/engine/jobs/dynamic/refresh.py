@@ -3,6 +3,7 @@
 The first two need no lock of the result's table; the last one does.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -13,13 +14,14 @@ from service.engine.iceberg.swap import CommitTarget, Gate, Tag
 from service.engine.iceberg.tables import as_if
 from service.engine.jobs.dynamic import statements
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, StagedRefresh
-from service.engine.jobs.dynamic.result import live_rows, net_change, open_result, stage_net
-from service.engine.jobs.dynamic.settings import for_refresh
-from service.engine.jobs.dynamic.sources import open_changes, open_rows, pinned_sources
+from service.engine.jobs.dynamic.result import ResultRows
+from service.engine.jobs.dynamic.settings import few_rows, for_refresh
+from service.engine.jobs.dynamic.sources import open_changes, opened_rows
 from service.engine.jobs.dynamic.views import RefreshViews
+from service.engine.jobs.dynamic.written import RefreshFiles, live_rows
 from service.engine.jobs.edits.publish import StagedEdit, commit_staged
 from service.engine.session.spark_types import SparkSession
-from service.model.dynamic.plan import IncrementalPlan
+from service.model.dynamic.plan import RESULT, IncrementalPlan
 
 PlanOf = Callable[[Mapping[int, int]], IncrementalPlan]
 """The plan for a refresh, by the sources that have changed and how many of their rows did. What it raises ends the
@@ -42,9 +44,8 @@ def stage_all(session: SparkSession, job: RefreshJob, full_sql: str) -> StagedRe
         iceberg = as_if(iceberg, job.becomes.metadata(before))
     with ExitStack() as stack:
         views = RefreshViews(session, stack)
-        stack.enter_context(for_refresh(session, job))
-        pinned = stack.enter_context(pinned_sources(session, job.sources, before=False))
-        open_rows(views, job.sources, pinned, before=False)
+        stack.enter_context(for_refresh(session, job, full=True))
+        stack.enter_context(opened_rows(views, job.sources))
         rows = session.sql(statements.typed(f"({full_sql})", job.schema))
         staged = stage_rows(iceberg, rows, _OPTIONS)
     edit = StagedEdit(target, base.snapshot_id, staged, staged.records, {}, dict(base.rows), job.summary, evolve)
@@ -67,16 +68,24 @@ def stage_change(session: SparkSession, job: RefreshJob, plan_of: PlanOf) -> Sta
         if not changed:
             return _nothing(session, job)
         plan = plan_of(changed)
-        pinned = stack.enter_context(pinned_sources(session, job.sources, before=True))
-        open_rows(views, job.sources, pinned, before=True)
-        open_result(views, job)
+        read = _views_read(plan)
+        stack.enter_context(opened_rows(views, job.sources, read))
+        result = ResultRows(views, job, few=few_rows(job))
+        if RESULT in read:
+            result.open()
         for step in plan.steps:
-            if step.kept:
+            if step.kept and not result.few:
                 views.keep(step.view, step.sql)
                 views.count(step.view)
             else:
                 views.make(step.view, step.sql)
-        return stage_net(views, job, net_change(views, job, plan.change), changed)
+        return RefreshFiles(result, result.net(plan.change)).stage(changed)
+
+
+def _views_read(plan: IncrementalPlan) -> frozenset[str]:
+    """The words of the plan's SQL, among which are the views that it reads."""
+    texts = [step.sql for step in plan.steps]
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
 
 
 def _nothing(session: SparkSession, job: RefreshJob) -> StagedRefresh:

@@ -1,6 +1,6 @@
 """The sources of a refresh as views: their rows at both snapshots, and what changed between these."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from service.engine.iceberg.scan_tasks import SnapshotFiles
@@ -20,7 +20,12 @@ def open_changes(views: RefreshViews, sources: tuple[RefreshSource, ...]) -> dic
     """Make the views of what changed; returns how many rows of each changed source came or went, by their contents."""
     found = {}
     for source in sources:
-        if source.changes:
+        if source.changed is not None:
+            count = source.changed.num_rows
+            if count:
+                views.give(delta(source.number), source.changed)
+                found[source.number] = count
+        elif source.changes:
             schema = _needed(source)
             kept = views.keep(delta(source.number), statements.weighted(_sides(views, source), schema))
             count = views.count(kept)
@@ -29,31 +34,28 @@ def open_changes(views: RefreshViews, sources: tuple[RefreshSource, ...]) -> dic
     return found
 
 
-def open_rows(
-    views: RefreshViews, sources: tuple[RefreshSource, ...], pinned: Mapping[Place, PinnedTable], *, before: bool
-) -> None:
-    """Make the views of the rows at the snapshots of this refresh and, if wanted, of the one before."""
-    for source in sources:
-        rows = _rows(views.session, source, source.new_id, pinned)
-        views.make(new(source.number), rows)
-        if before:
-            views.make(
-                old(source.number), _rows(views.session, source, source.old_id, pinned) if source.changes else rows
-            )
-
-
 @contextmanager
-def pinned_sources(
-    session: SparkSession, sources: tuple[RefreshSource, ...], *, before: bool
-) -> Iterator[Mapping[Place, PinnedTable]]:
-    """The snapshots of the sources that show the wanted columns by themselves, for the block."""
-    wanted = []
+def opened_rows(
+    views: RefreshViews, sources: tuple[RefreshSource, ...], read: Collection[str] | None = None
+) -> Iterator[None]:
+    """Make the views of the rows at the snapshots of this refresh and of the one before: those of these names, or all
+    of this refresh. What is read in the block may still raise SnapshotNotFound."""
+    session = views.session
+    wanted = {}
     for source in sources:
-        for snapshot_id in {source.new_id, source.old_id} if before and source.changes else {source.new_id}:
-            if snapshot_id is not None and schema_of(session, source.table, snapshot_id) == source.schema_id:
-                wanted.append((source.table, snapshot_id))
-    with pinned_reads(session, wanted) as pinned:
-        yield pinned
+        if read is None or new(source.number) in read:
+            wanted[new(source.number)] = source, source.new_id
+        if read is not None and old(source.number) in read:
+            wanted[old(source.number)] = source, source.old_id if source.changes else source.new_id
+    places = [
+        (source.table, snapshot_id)
+        for source, snapshot_id in wanted.values()
+        if snapshot_id is not None and schema_of(session, source.table, snapshot_id) == source.schema_id
+    ]
+    with pinned_reads(session, places) as pinned:
+        for name, (source, snapshot_id) in wanted.items():
+            views.make(name, _rows(session, source, snapshot_id, pinned))
+        yield
 
 
 def schema_of(session: SparkSession, table: str, snapshot_id: int) -> int | None:

@@ -54,18 +54,17 @@ def sums(view: str) -> str:
     return f"SELECT coalesce(sum({came}), 0L), coalesce(sum({went}), 0L), coalesce(max({came}), 0L) FROM {view}"
 
 
-def distinct_keys(keys: str, fields: Sequence[Field]) -> str:
-    """Each key once; without columns, one row if there is any."""
+def keys(view: str, fields: Sequence[Field]) -> str:
+    """The keys of a view, with the types of the result's columns; without columns, one row if there is any."""
     if not fields:
-        return f"SELECT 1 AS _firn_any FROM {keys} LIMIT 1"
-    return f"SELECT DISTINCT * FROM ({typed(keys, TableSchema(tuple(fields)))})"
+        return f"SELECT 1 AS _firn_any FROM {view} LIMIT 1"
+    return typed(view, TableSchema(tuple(fields)))
 
 
-def with_keys(placed: str, keys: str, fields: Sequence[Field]) -> str:
-    """The rows of a relation with one of the keys; without columns, all of them."""
-    if not fields:
-        return f"SELECT * FROM {placed}"
-    return f"SELECT {_H}.* FROM {placed} AS {_H} LEFT SEMI JOIN {keys} AS {_G} ON {_same(fields)}"
+def with_keys(relation: str, keys_view: str, fields: Sequence[Field]) -> str:
+    """The rows of a relation with one of the keys; without columns, all of them if there is a key."""
+    on = _same(fields) if fields else "TRUE"
+    return f"SELECT {_H}.* FROM {relation} AS {_H} LEFT SEMI JOIN {keys_view} AS {_G} ON {on}"
 
 
 def places(placed: str, net_view: str, schema: TableSchema) -> str:

@@ -2,6 +2,9 @@
 
 from contextlib import ExitStack
 
+import pyarrow as pa
+
+from service.engine.jobs.append import small_frame
 from service.engine.session.spark_types import DataFrame, SparkSession
 
 
@@ -18,6 +21,10 @@ class RefreshViews:
         found.createOrReplaceTempView(name)
         self.stack.callback(self.session.catalog.dropTempView, name)
         return name
+
+    def give(self, name: str, rows: pa.Table) -> str:
+        """Call rows of this process by a name in SQL."""
+        return self.make(name, small_frame(self.session, rows))
 
     def keep(self, name: str, rows: DataFrame | str) -> str:
         """The same, and the rows are computed only once: kept in memory, or on disk if there are many."""
