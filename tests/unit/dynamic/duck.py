@@ -58,7 +58,8 @@ class Duck:
         self._changes: dict[tuple[str, int, int], bool] = {}
         for name, fields in (schemas or {}).items():
             columns = ", ".join(
-                f'"{one.name}" {_NAMES[str(one.type)] if isinstance(one.type, Primitive) else one.type}' for one in fields
+                f'"{one.name}" {_NAMES[str(one.type)] if isinstance(one.type, Primitive) else one.type}'
+                for one in fields
             )
             self.db.execute(f"CREATE TABLE {name} ({columns})")
             self.add(name)
@@ -76,9 +77,7 @@ class Duck:
         """Delete one row of all that are equal to it."""
         names = [one.name for one in self.schemas[table]]
         same = " AND ".join(f'"{name}" IS NOT DISTINCT FROM ?' for name in names)
-        self.db.execute(
-            f"DELETE FROM {table} WHERE rowid = (SELECT MIN(rowid) FROM {table} WHERE {same})", list(row)
-        )
+        self.db.execute(f"DELETE FROM {table} WHERE rowid = (SELECT MIN(rowid) FROM {table} WHERE {same})", list(row))
 
     def rows(self, table: str) -> list[Row]:
         return self.db.execute(f"FROM {table} ORDER BY ALL").fetchall()
@@ -161,7 +160,9 @@ class DuckTable:
             self._replace(shown, plan.change)
 
     def _add(self, shown: str, change: str) -> None:
-        rows = f"SELECT {shown}, 1 AS {WEIGHT} FROM {self.result_table} UNION ALL SELECT {shown}, {WEIGHT} FROM {change}"
+        rows = (
+            f"SELECT {shown}, 1 AS {WEIGHT} FROM {self.result_table} UNION ALL SELECT {shown}, {WEIGHT} FROM {change}"
+        )
         self.db.execute(
             f"CREATE OR REPLACE TEMP TABLE after AS SELECT {shown}, SUM({WEIGHT})::BIGINT AS {WEIGHT} FROM ({rows}) "
             f"GROUP BY ALL HAVING SUM({WEIGHT}) <> 0"
@@ -208,4 +209,3 @@ def _folded(value: Any) -> Any:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else float(f"{value:.12g}") + 0.0
     return value
-
