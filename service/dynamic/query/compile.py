@@ -9,7 +9,7 @@ from sqlglot import exp
 from service.dynamic.query.adding import Adding, adding, by_adding
 from service.dynamic.query.changes import Changes, weighted
 from service.dynamic.query.compiled import NotIncremental, QuerySource
-from service.dynamic.query.dialect import parse, quoted
+from service.dynamic.query.dialect import parse, place_at, quoted
 from service.dynamic.query.exact import InexactComparison, inexact_columns
 from service.dynamic.query.limits import Limit, Pair
 from service.dynamic.query.lower.context import Context, Types, Unsupported
@@ -17,20 +17,25 @@ from service.dynamic.query.lower.selects import distinct, query
 from service.dynamic.query.operators import (
     Filter,
     Group,
+    Join,
+    Matched,
     Operator,
     Select,
+    SetOperation,
     Source,
+    Union,
     Windows,
     column,
     walk,
 )
 from service.dynamic.query.prune import prune
 from service.dynamic.query.result import Result, above, keyed_core
+from service.dynamic.query.round_trip import changed_word
 from service.dynamic.query.rows import Rows, names
 from service.dynamic.query.sql_types import has_map
 from service.dynamic.query.tables import NamedTable, named_in, with_views
 from service.errors import FirnError, InvalidQuery
-from service.model.dynamic.plan import WEIGHT, ChangedRows, IncrementalPlan, ReplacedKeys, Step
+from service.model.dynamic.plan import ChangedRows, IncrementalPlan, ReplacedKeys, Step
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.types import ColumnType, Field, fold_case
 
@@ -115,6 +120,10 @@ class _Compiler:
             return ctx, Source(0, {})
         if not hasattr(self, "names"):
             return ctx, lowered.operator
+        for name, (own, _) in zip(self.names, lowered.outputs, strict=True):
+            if own is not None and re.fullmatch(r"\w+", own) and fold_case(own) != fold_case(name):
+                why = f"the column {name} is read as {own}"
+                raise Unsupported(NotIncremental("UNSUPPORTED", why))
         operator: Operator = Select(
             lowered.operator,
             {name: column(old) for name, (_, old) in zip(self.names, lowered.outputs, strict=True)},
@@ -122,6 +131,7 @@ class _Compiler:
         return ctx, distinct(ctx, operator, None) if self.deduplicated else operator
 
     def _incremental(self, fields: Sequence[Field]) -> Compiled:
+        self._check_text()
         ctx, root = self._lower()
         core = keyed_core(root)
         result = Result(root, core) if core is not None and isinstance(root, Select) else None
@@ -164,8 +174,17 @@ class _Compiler:
     def _type(self, ctx: Context, one: Operator, value: exp.Expr) -> ColumnType:
         return ctx.column_types(Select(one, {"value": value.copy()}))["value"]
 
+    def _check_text(self) -> None:
+        """Refuse what would not mean the same once it is read and written again."""
+        changed = changed_word(self.text, self.tree)
+        if changed is not None:
+            word, start = changed
+            line, column = place_at(self.text, start)
+            problem = f"{word.lstrip(chr(39))!r} is not supported in an incremental refresh"
+            raise Unsupported(NotIncremental("UNSUPPORTED", problem, line, column))
+
     def _check_types(self, fields: Sequence[Field], full: str) -> None:
-        """The text that was read and written again has to mean the same."""
+        """What was read as operators has to have the types that Spark gives to the query."""
         found = self.types(full)[: len(fields)]
         if [one.type for one in found] != [one.type for one in fields]:
             raise Unsupported(NotIncremental("UNSUPPORTED", "the query's types are not those that Spark gives it"))
@@ -257,25 +276,32 @@ def _kept(steps: list[Step], change: ChangedRows | ReplacedKeys) -> tuple[Step, 
     )
 
 
-_NAMES = {
-    "Join": "inner join",
-    "Union": "union all",
-    "Group": "aggregate",
-    "Windows": "window",
-    "SetOperation": "set operation",
-    "Filter": "filter",
-    "Select": "projection",
-}
-
-
 def classes(ctx: Context, root: Operator) -> dict[str, None]:
     """The operators of the query."""
     found = dict(ctx.classes)
     for one in walk(root):
-        name = type(one).__name__
-        if name in _NAMES:
-            found[_NAMES[name]] = None
+        name = _class(one)
+        if name is not None:
+            found[name] = None
     return found
 
 
-__all__ = ["WEIGHT", "Compiled", "compile_query"]
+def _class(one: Operator) -> str | None:
+    match one:
+        case Join():
+            return "inner join"
+        case Matched():
+            return {"LEFT": "outer join", "LEFT SEMI": "semi join", "LEFT ANTI": "anti join"}[one.kind]
+        case Group():
+            return "global aggregate" if one.whole else "aggregate" if one.aggregates else "distinct"
+        case Windows():
+            return "window"
+        case SetOperation():
+            return one.kind.lower()
+        case Union():
+            return "union all"
+        case Filter():
+            return "filter"
+        case Select():
+            return "projection"
+    return None

@@ -43,6 +43,8 @@ class Scope:
     visible: list[Named]
     """The columns that `*` stands for, and that names without a table find."""
     outer: "Scope | None" = None
+    block: "Block | None" = None
+    """The SELECT that it belongs to."""
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
     """The select list's own names so far, for those that are no columns."""
 
@@ -92,6 +94,10 @@ class Block:
     windows: list[Window] | None = None
     """The window functions found so far; None where there can be none."""
     named_windows: dict[str, exp.Window] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.scope.block is None:
+            self.scope.block = self
 
 
 @dataclass

@@ -47,7 +47,7 @@ def _join(ctx: Context, join: exp.Join, block: Block, outer: Scope | None) -> No
     shared = _shared(ctx, join, left_scope, right_scope, natural=method == "NATURAL")
     conditions: list[exp.Expr] = [exp.EQ(this=column(a), expression=column(b)) for _, a, b in shared]
     if join.args.get("on") is not None:
-        inside = Block(add_join(left, right, []), both, block.ctes)
+        inside = Block(add_join(left, right, []), Scope(relations, both.visible, outer), block.ctes)
         for each in conjuncts(join.args["on"]):
             if each.find(exp.Query, exp.Subquery):
                 ctx.unsupported(each, "a subquery in ON")
@@ -63,6 +63,7 @@ def _join(ctx: Context, join: exp.Join, block: Block, outer: Scope | None) -> No
         return
     block.operator = _combined(ctx, side, left, right, conditions)
     block.scope = both
+    both.block = block
     if shared:
         block.scope.visible = _merged(ctx, side, block, shared, left_scope, right_scope)
 

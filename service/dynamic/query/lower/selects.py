@@ -6,9 +6,9 @@ from service.dynamic.query.lower.context import Block, Context, Cte, Lowered, Na
 from service.dynamic.query.lower.expressions import as_columns, has_aggregate, lower
 from service.dynamic.query.lower.functions import COUNTS
 from service.dynamic.query.lower.joins import from_clause
-from service.dynamic.query.lower.subqueries import add_condition, emptied, inner_sides
+from service.dynamic.query.lower.subqueries import add_condition, add_join, emptied, inner_sides
 from service.dynamic.query.lower.windows import partitioned
-from service.dynamic.query.operators import Group, Operator, Select, SetOperation, Union, column, used
+from service.dynamic.query.operators import Group, Operator, Select, SetOperation, Union, column, substitute, used
 from service.dynamic.query.sql_types import cast, has_map
 
 _SELECT = (
@@ -213,10 +213,24 @@ def _correlated_keys(ctx: Context, block: Block) -> list[str]:
     """Group a correlated subquery also by the values that it shares with the query around it."""
     pairs = inner_sides(block.operator, block.outer)
     if pairs is None:
-        ctx.refuse("CORRELATED", "the subquery depends on the query around it by other conditions than =", None)
+        return _domain(ctx, block)
     names = as_columns(ctx, block, [inner for inner, _ in pairs])
     block.outer = [exp.EQ(this=column(name), expression=outer) for name, (_, outer) in zip(names, pairs, strict=True)]
     return names
+
+
+def _domain(ctx: Context, block: Block) -> list[str]:
+    """Join a subquery with the different values that the query around it gives it, if they are not equal to its own."""
+    around = block.scope.outer.block if block.scope.outer is not None else None
+    shared = sorted(used(block.outer) - set(block.operator.produced))
+    if around is None or around.group is not None or not set(shared) <= set(around.operator.produced):
+        ctx.refuse("CORRELATED", "the subquery depends on the query around it by other conditions than =", None)
+    own = {name: ctx.fresh("outer") for name in shared}
+    values = distinct(ctx, Select(around.operator, {new: column(name) for name, new in own.items()}), None)
+    by = {name: column(new) for name, new in own.items()}
+    block.operator = add_join(block.operator, values, [substitute(each, by) for each in block.outer])
+    block.outer = [exp.NullSafeEQ(this=column(new), expression=column(name)) for name, new in own.items()]
+    return list(own.values())
 
 
 def _check_having(ctx: Context, having: exp.Expr, block: Block) -> None:

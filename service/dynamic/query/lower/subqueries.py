@@ -60,9 +60,19 @@ def conjuncts(node: exp.Expr) -> list[exp.Expr]:
     return [inner]
 
 
+def _implied(node: exp.Expr) -> list[exp.Expr]:
+    """The comparisons that all sides of an OR have, so that a join that is only there can use them."""
+    found: list[exp.Expr] = []
+    for each in conjuncts(node):
+        if isinstance(each, exp.Or):
+            first, *others = [conjuncts(side) for side in each.flatten()]
+            found += [one for one in first if isinstance(one, exp.EQ) and all(one in other for other in others)]
+    return found
+
+
 def add_condition(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> None:
     """Limit the block's rows, or its groups, to those for which a condition is true."""
-    for each in conjuncts(node):
+    for each in (*conjuncts(node), *_implied(node)):
         inner, negated = each, False
         while isinstance(inner, exp.Not | exp.Paren):
             negated ^= isinstance(inner, exp.Not)
@@ -173,11 +183,11 @@ def scalar(ctx: Context, node: exp.Expr, block: Block) -> exp.Expr:
             right = Group(right, (), {value: _single(lowered.outputs[0][1])}, whole=True)
         block.operator = add_join(block.operator, right, [])
         return column(value)
-    pairs = inner_sides(lowered.operator, lowered.outer)
-    if pairs is None:
-        ctx.refuse("CORRELATED", "the subquery depends on the query around it by other conditions than =", node)
     right = lowered.operator
     if lowered.empty is None:
+        pairs = inner_sides(right, lowered.outer)
+        if pairs is None:
+            ctx.refuse("CORRELATED", "the subquery depends on the query around it by other conditions than =", node)
         keys = {ctx.fresh("key"): inner for inner, _ in pairs}
         below = Select(right, {**keys, value: column(value)})
         single = ctx.fresh("value")
