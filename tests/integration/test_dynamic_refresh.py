@@ -97,7 +97,8 @@ def test_a_chain_and_a_diamond_agree_while_their_base_table_is_written(
                 [row] = both.rows()
                 assert row["of_totals"] == row["of_counted"]
                 as_of = {"pass": done["pass_id"]}
-                sql = "SELECT (SELECT sum(n) FROM totals) AS a, (SELECT orders FROM counted) AS b, count(*) AS c FROM orders"
+                counts = "(SELECT sum(n) FROM totals) AS a, (SELECT orders FROM counted) AS b, count(*) AS c"
+                sql = f"SELECT {counts} FROM orders"
                 [seen] = firn.ok({"operation": "QUERY", "tenant_id": tenant, "sql": sql, "as_of": as_of})["data"]
                 assert len(set(seen.values())) == 1
         finally:
