@@ -6,7 +6,7 @@ from service.commits.holds import SnapshotHolds
 from service.dynamic.audit import Audits
 from service.dynamic.compiling import Compiler
 from service.dynamic.computation import Committer
-from service.dynamic.creation import Creations
+from service.dynamic.declare.creation import Creations
 from service.dynamic.definitions import Definitions
 from service.dynamic.failures import Failures
 from service.dynamic.freshness import Freshness

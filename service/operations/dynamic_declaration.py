@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from service.dynamic.creation import Declaration
+from service.dynamic.declare.creation import Declaration
 from service.dynamic.query.statement import DynamicStatement, read_statement
 from service.errors import InvalidRequest
 from service.model.dynamic.definition import DynamicOptions, Mode
