@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.dynamic.audit import AuditOptions, AuditOutcome, Audits
 from service.dynamic.definitions import Definitions
-from service.dynamic.refresh import RefreshProgress
+from service.dynamic.refresh.audit import AuditOptions, AuditOutcome, Audits
+from service.dynamic.refresh.refresher import RefreshProgress
 from service.errors import InvalidRequest
 from service.jobs.background import Background
 from service.model.call import Call

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from service.errors import InvalidQuery, RowCountMismatch
-from service.model.dynamic.plan import WEIGHT, ChangedRows, IncrementalPlan, ReplacedKeys, Step
+from service.model.dynamic.plan import WEIGHT, WeightedRows, IncrementalPlan, ReplacedKeys, Step
 from service.model.schema.partition import PartitionField
 from tests.harness import Firn
 from tests.support.refreshed import RefreshedTable
@@ -23,7 +23,7 @@ FACTS = {
 DIMENSION = {"fields": {"customer": {"type": "long"}, "region": {"type": "string"}}}
 FILTERED = "SELECT customer, amount, tags FROM s0_new WHERE amount > 1"
 BY_ROWS = IncrementalPlan(
-    (Step("r", f"SELECT customer, amount, tags, {WEIGHT} FROM s0_delta WHERE amount > 1"),), ChangedRows("r")
+    (Step("r", f"SELECT customer, amount, tags, {WEIGHT} FROM s0_delta WHERE amount > 1"),), WeightedRows("r")
 )
 JOINED = "SELECT id, amount, region FROM s0_new JOIN s1_new USING (customer)"
 BY_REGION = (
@@ -56,7 +56,7 @@ def join_plan(changed: Any) -> IncrementalPlan:
     if 1 in changed:
         rows = "s0_old" if 0 in changed else "s0_new"
         sides.append(f"SELECT id, amount, region, {WEIGHT} FROM s1_delta JOIN {rows} USING (customer)")
-    return IncrementalPlan((Step("c", " UNION ALL ".join(sides)),), ChangedRows("c"))
+    return IncrementalPlan((Step("c", " UNION ALL ".join(sides)),), WeightedRows("c"))
 
 
 def region_plan(changed: Any) -> IncrementalPlan:
@@ -161,7 +161,7 @@ def test_a_result_and_sources_that_were_empty_are_filled(firn: Firn, tenant: str
 def test_files_are_read_with_the_columns_that_the_source_has_now(firn: Firn, facts: ServedTable) -> None:
     """A column that was renamed or added since the last refresh, or since the pinned snapshot."""
     query = "SELECT id, price, more FROM s0_new"
-    plan = IncrementalPlan((Step("r", f"SELECT id, price, more, {WEIGHT} FROM s0_delta"),), ChangedRows("r"))
+    plan = IncrementalPlan((Step("r", f"SELECT id, price, more, {WEIGHT} FROM s0_delta"),), WeightedRows("r"))
     before = facts.loaded.current_snapshot_id
     facts.ok("ALTER_TABLE", rename_columns={"amount": "price"}, add_columns={"more": {"type": "string"}})
     result = RefreshedTable(firn, [facts], query, plan)

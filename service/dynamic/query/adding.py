@@ -13,7 +13,7 @@ from service.dynamic.query.changes import Changes
 from service.dynamic.query.dialect import quoted, sql_of
 from service.dynamic.query.limits import Limit, Pair
 from service.dynamic.query.operators import Group, Operator, Select, column
-from service.dynamic.query.result import Result
+from service.dynamic.query.result import KeptResult
 from service.dynamic.query.rows import NO_COLUMN, names
 from service.dynamic.query.sql_types import cast, is_floating
 from service.model.dynamic.plan import RESULT, WEIGHT, ReplacedKeys, Step
@@ -111,7 +111,7 @@ def _add(found: Adding, kind: str, number: int, fresh: Callable[[str], str]) -> 
     found.core.aggregates[name] = exp.Anonymous(this=kind, expressions=[argument])
 
 
-def by_adding(root: Select, result: Result, how: Adding, changed: Set[int]) -> tuple[list[Step], ReplacedKeys]:
+def by_adding(root: Select, result: KeptResult, how: Adding, changed: Set[int]) -> tuple[list[Step], ReplacedKeys]:
     """The plan: count and sum the change by key, add that to the result, and scan groups whose extreme went."""
     core, changes = how.core, Changes(root, changed)
     totals = changes.view("d", _totals(changes, how))
@@ -184,7 +184,7 @@ def _weight(kind: ColumnType) -> str:
     return f"CAST({WEIGHT} AS DECIMAL(10, 0))" if isinstance(kind, DecimalType) else WEIGHT
 
 
-def _merged(how: Adding, result: Result, totals: str) -> str:
+def _merged(how: Adding, result: KeptResult, totals: str) -> str:
     """The columns of each changed group as they are now, and whether an extreme was lost."""
     core = how.core
     counts: dict[int, str] = {}
@@ -215,7 +215,7 @@ def _merged(how: Adding, result: Result, totals: str) -> str:
     return f"SELECT {', '.join(fields)} FROM {totals} AS d LEFT JOIN {RESULT} AS r ON {on}"
 
 
-def _sum(how: Adding, result: Result, name: str, count: str) -> str:
+def _sum(how: Adding, result: KeptResult, name: str, count: str) -> str:
     kept = f"COALESCE(r.{quoted(result.column_of(name))}, 0)"
     added = _typed(how.types[name], f"COALESCE(d.{quoted(name)}, 0)")
     return f"CASE WHEN {count} > 0 THEN {_typed(how.types[name], f'{kept} + {added}')} END"

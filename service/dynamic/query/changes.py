@@ -7,12 +7,12 @@ from service.dynamic.query.limits import Limit, Pair, equal_pairs
 from service.dynamic.query.operators import (
     Filter,
     Group,
-    Join,
+    InnerJoin,
     Matched,
     Operator,
     Select,
     SetOperation,
-    Source,
+    SourceRows,
     Union,
     Windows,
     column,
@@ -55,7 +55,7 @@ class Changes(Rows):
 
     def _change(self, one: Operator) -> str:
         match one:
-            case Source():
+            case SourceRows():
                 fields = ", ".join(f"{quoted(one.names[c])} AS {quoted(c)}" for c in one.columns)
                 return f"SELECT {fields}, {WEIGHT} FROM {delta(one.number)}"
             case Select():
@@ -70,7 +70,7 @@ class Changes(Rows):
                     for i, part in enumerate(one.parts)
                     if self.changes(part)
                 )
-            case Join():
+            case InnerJoin():
                 return self._join_change(one)
             case Matched():
                 return self._matched_change(one)
@@ -78,7 +78,7 @@ class Changes(Rows):
                 return self._recomputed(one)
         raise AssertionError(one)
 
-    def _join_change(self, one: Join) -> str:
+    def _join_change(self, one: InnerJoin) -> str:
         terms = []
         for i, part in enumerate(one.parts):
             if not self.changes(part):

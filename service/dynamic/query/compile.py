@@ -17,33 +17,33 @@ from service.dynamic.query.lower.selects import distinct, query
 from service.dynamic.query.operators import (
     Filter,
     Group,
-    Join,
+    InnerJoin,
     Matched,
     Operator,
     Select,
     SetOperation,
-    Source,
+    SourceRows,
     Union,
     Windows,
     column,
     walk,
 )
 from service.dynamic.query.prune import prune
-from service.dynamic.query.result import Result, above, keyed_core
+from service.dynamic.query.result import KeptResult, above, keyed_core
 from service.dynamic.query.round_trip import changed_word
 from service.dynamic.query.rows import Rows, names
 from service.dynamic.query.sql_types import has_map
 from service.dynamic.query.tables import NamedTable, named_in, with_views
 from service.errors import FirnError, InvalidQuery
-from service.model.dynamic.plan import ChangedRows, IncrementalPlan, ReplacedKeys, Step
+from service.model.dynamic.plan import IncrementalPlan, ReplacedKeys, Step, WeightedRows
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.types import ColumnType, Field, fold_case
 
-Steps = tuple[list[Step], ChangedRows | ReplacedKeys]
+Steps = tuple[list[Step], WeightedRows | ReplacedKeys]
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledPlans:
     """A query as `compile_query` reads it; see CompiledQuery."""
 
     sources: tuple[QuerySource, ...]
@@ -61,7 +61,7 @@ class Compiled:
 
 def compile_query(
     text: str, schemas: Sequence[Sequence[Field]], types: Types, *, deduplicated: bool = False
-) -> Compiled:
+) -> CompiledPlans:
     """Compile a query of Spark SQL.
 
     `schemas` has the columns of each table of `tables_named(text)`; `types` analyses a SELECT over their views.
@@ -92,7 +92,7 @@ class _Compiler:
         self.deduplicated = deduplicated
         self.original = with_views(text, tables)
 
-    def compile(self) -> Compiled:
+    def compile(self) -> CompiledPlans:
         try:
             fields = self.types(self.original)
         except FirnError:
@@ -117,7 +117,7 @@ class _Compiler:
         except Unsupported:
             if hasattr(self, "names"):
                 raise
-            return ctx, Source(0, {})
+            return ctx, SourceRows(0, {})
         if not hasattr(self, "names"):
             return ctx, lowered.operator
         for name, (own, _) in zip(self.names, lowered.outputs, strict=True):
@@ -130,11 +130,11 @@ class _Compiler:
         )
         return ctx, distinct(ctx, operator, None) if self.deduplicated else operator
 
-    def _incremental(self, fields: Sequence[Field]) -> Compiled:
+    def _incremental(self, fields: Sequence[Field]) -> CompiledPlans:
         self._check_text()
         ctx, root = self._lower()
         core = keyed_core(root)
-        result = Result(root, core) if core is not None and isinstance(root, Select) else None
+        result = KeptResult(root, core) if core is not None and isinstance(root, Select) else None
         how = self._adding(ctx, result)
         if result is not None:
             for key in result.core.keys:
@@ -161,9 +161,9 @@ class _Compiler:
 
         hidden = tuple(result.hidden) if result is not None else ()
         found = {**classes(ctx, root), **({"aggregate by adding": None} if how is not None else {})}
-        return Compiled(self._sources(root), full, hidden, None, tuple(found), plan)
+        return CompiledPlans(self._sources(root), full, hidden, None, tuple(found), plan)
 
-    def _adding(self, ctx: Context, result: Result | None) -> Adding | None:
+    def _adding(self, ctx: Context, result: KeptResult | None) -> Adding | None:
         """How the aggregates of the result are added, if the query is made of one below a projection."""
         if result is None or not isinstance(result.core, Group):
             return None
@@ -192,7 +192,7 @@ class _Compiler:
     def _sources(self, root: Operator) -> tuple[QuerySource, ...]:
         read: list[set[str]] = [set() for _ in self.tables]
         for one in walk(root):
-            if isinstance(one, Source):
+            if isinstance(one, SourceRows):
                 read[one.number] |= {one.names[name] for name in one.columns}
         return tuple(
             QuerySource(
@@ -205,7 +205,7 @@ class _Compiler:
             for i, table in enumerate(self.tables)
         )
 
-    def _in_full(self, why: NotIncremental, fields: Sequence[Field]) -> Compiled:
+    def _in_full(self, why: NotIncremental, fields: Sequence[Field]) -> CompiledPlans:
         sources = tuple(
             QuerySource(one.namespace, one.table, tuple(each.name for each in self.schemas[i]), one.line, one.column)
             for i, one in enumerate(self.tables)
@@ -215,7 +215,7 @@ class _Compiler:
             every = ", ".join(map(quoted, self.names))
             kind = "SELECT DISTINCT *" if self.deduplicated else "SELECT *"
             text = f"{kind} FROM (\n{text}\n) AS result ({every})"
-        return Compiled(sources, text, (), why, ())
+        return CompiledPlans(sources, text, (), why, ())
 
 
 def output_names(tree: exp.Query, fields: Sequence[Field]) -> tuple[str, ...]:
@@ -241,7 +241,7 @@ def output_names(tree: exp.Query, fields: Sequence[Field]) -> tuple[str, ...]:
 def by_rows(root: Operator, changed: Set[int]) -> Steps:
     changes = Changes(root, changed)
     view = changes.view("change", f"SELECT {weighted(root.columns)} FROM ({changes.change(root)}) AS a")
-    return changes.steps, ChangedRows(view)
+    return changes.steps, WeightedRows(view)
 
 
 def by_exact_columns(root: Operator, exact: tuple[str, ...], changed: Set[int]) -> Steps:
@@ -255,7 +255,7 @@ def by_exact_columns(root: Operator, exact: tuple[str, ...], changed: Set[int]) 
     return changes.steps, ReplacedKeys(keys, exact, rows)
 
 
-def by_keys(root: Operator, core: Group | Windows, result: Result | None, changed: Set[int]) -> Steps:
+def by_keys(root: Operator, core: Group | Windows, result: KeptResult | None, changed: Set[int]) -> Steps:
     changes = Changes(root, changed)
     if not core.keys:
         keys = changes.any_change(core.input)
@@ -267,10 +267,10 @@ def by_keys(root: Operator, core: Group | Windows, result: Result | None, change
     return changes.steps, ReplacedKeys(keys, tuple(named.values()), rows)
 
 
-def _kept(steps: list[Step], change: ChangedRows | ReplacedKeys) -> tuple[Step, ...]:
+def _kept(steps: list[Step], change: WeightedRows | ReplacedKeys) -> tuple[Step, ...]:
     """The steps, with those marked that are read several times."""
     read = " ".join(step.sql for step in steps)
-    last = [change.view] if isinstance(change, ChangedRows) else [change.keys, change.rows]
+    last = [change.view] if isinstance(change, WeightedRows) else [change.keys, change.rows]
     return tuple(
         replace(step, kept=len(re.findall(rf"\b{step.view}\b", read)) + last.count(step.view) > 1) for step in steps
     )
@@ -288,7 +288,7 @@ def classes(ctx: Context, root: Operator) -> dict[str, None]:
 
 def _class(one: Operator) -> str | None:
     match one:
-        case Join():
+        case InnerJoin():
             return "inner join"
         case Matched():
             return {"LEFT": "outer join", "LEFT SEMI": "semi join", "LEFT ANTI": "anti join"}[one.kind]

@@ -8,12 +8,12 @@ from service.dynamic.query.lower.functions import EXACT_SUMS, SUMS
 from service.dynamic.query.operators import (
     Filter,
     Group,
-    Join,
+    InnerJoin,
     Matched,
     Operator,
     Select,
     SetOperation,
-    Source,
+    SourceRows,
     Union,
     Windows,
     used,
@@ -47,7 +47,7 @@ def inexact_columns(root: Operator, types: Types, kept_by_key: frozenset[int]) -
                 compared_names = {name for pair in one.names.values() for name in pair}
                 if compared_names & found:
                     raise InexactComparison
-            case Filter() | Join() | Matched():
+            case Filter() | InnerJoin() | Matched():
                 compared = one.conditions
             case Group():
                 if found & set(one.keys):
@@ -57,7 +57,7 @@ def inexact_columns(root: Operator, types: Types, kept_by_key: frozenset[int]) -
                 if found & set(one.keys):
                     raise InexactComparison
                 found |= {n for n, value in one.functions.items() if _inexact(value, one.input, found, types)}
-            case Source():
+            case SourceRows():
                 pass
         if used(compared) & found and id(one) not in kept_by_key:
             raise InexactComparison

@@ -35,7 +35,7 @@ class Operator:
 
 
 @dataclass(eq=False)
-class Source(Operator):
+class SourceRows(Operator):
     """A source's rows; `names` has the source's name of each column."""
 
     number: int
@@ -95,7 +95,7 @@ class Union(Operator):
 
 
 @dataclass(eq=False)
-class Join(Operator):
+class InnerJoin(Operator):
     """The inner join of its inputs: all combinations of their rows for which all conditions are true."""
 
     parts: list[Operator]

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from service.dynamic.query.operators import (
     Filter,
     Group,
-    Join,
+    InnerJoin,
     Matched,
     Operator,
     Select,
     SetOperation,
-    Source,
+    SourceRows,
     Union,
     Windows,
     used,
@@ -25,7 +25,7 @@ def prune(root: Operator) -> None:
         one.needed = set()
     root.needed = set(root.produced)
     for one in reversed(operators):
-        if isinstance(one, Source) and not one.needed:
+        if isinstance(one, SourceRows) and not one.needed:
             one.needed = {one.produced[0]}
         for each, names in _reads(one):
             assert each.needed is not None
@@ -43,7 +43,7 @@ def _reads(one: Operator) -> Iterable[tuple[Operator, Iterable[str]]]:
         case Union():
             for i, part in enumerate(one.parts):
                 yield part, (one.names[c][i] for c in one.columns)
-        case Join() | Matched():
+        case InnerJoin() | Matched():
             for each in one.inputs:
                 yield each, needed | used(one.conditions)
         case Group():

@@ -8,7 +8,7 @@ from service.dynamic.query.operators import Filter, Group, Operator, Select, Win
 
 
 @dataclass
-class Result:
+class KeptResult:
     """The result: the query's columns, and hidden ones for what it does not select."""
 
     root: Select

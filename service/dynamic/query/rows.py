@@ -10,12 +10,12 @@ from service.dynamic.query.limits import Limit, Limits, Pair, equal_pairs, limit
 from service.dynamic.query.operators import (
     Filter,
     Group,
-    Join,
+    InnerJoin,
     Matched,
     Operator,
     Select,
     SetOperation,
-    Source,
+    SourceRows,
     Union,
     Windows,
     column,
@@ -48,7 +48,7 @@ class Rows:
         self.steps: list[Step] = []
         self._given: dict[int, str] = {}
         self._changed = {
-            id(one): any(isinstance(each, Source) and each.number in changed for each in walk(one))
+            id(one): any(isinstance(each, SourceRows) and each.number in changed for each in walk(one))
             for one in walk(root)
         }
 
@@ -69,7 +69,7 @@ class Rows:
         if not self.changes(one):
             version = "new"
         match one:
-            case Source():
+            case SourceRows():
                 view = new(one.number) if version == "new" else old(one.number)
                 fields = ", ".join(f"{quoted(one.names[c])} AS {quoted(c)}" for c in one.columns)
                 return limited(f"SELECT {fields} FROM {view}", names(one.columns), limits)
@@ -84,7 +84,7 @@ class Rows:
                     self.part(one, i, self.rows(part, version, renamed(limits, _columns(one.names, i))))
                     for i, part in enumerate(one.parts)
                 )
-            case Join():
+            case InnerJoin():
                 return self._join(one, version, limits)
             case Matched():
                 return self._matched(one, version, limits)
@@ -110,7 +110,7 @@ class Rows:
         fields = ", ".join(f"{quoted(one.names[c][i])} AS {quoted(c)}" for c in one.columns) or f"1 AS {NO_COLUMN}"
         return f"SELECT {fields}{weight} FROM ({sql}) AS a"
 
-    def _join(self, one: Join, version: Version, limits: Limits) -> str:
+    def _join(self, one: InnerJoin, version: Version, limits: Limits) -> str:
         wide = spread(limits, one.conditions)
         _, above = split(limits, ())
         inside = [split(wide, set(part.columns))[0] for part in one.parts]
@@ -127,7 +127,7 @@ class Rows:
         first: str,
         columns: Iterable[str],
         rest: list[tuple[Operator, Version, Limits]],
-        join: Join,
+        join: InnerJoin,
         *,
         small: bool,
         weight: bool = False,
@@ -218,7 +218,7 @@ class Rows:
 
 def simple(one: Operator) -> bool:
     """Whether an operator only reads a table row by row, so that a join with it needs no limit."""
-    return isinstance(one, Source) or (isinstance(one, Select | Filter) and simple(one.input))
+    return isinstance(one, SourceRows) or (isinstance(one, Select | Filter) and simple(one.input))
 
 
 def _selected(columns: Iterable[str], weight: bool, sql: str, where: list[exp.Expr]) -> str:

@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class ChangedRows:
+class WeightedRows:
     """The rows of the result that come and go, with their weights; not yet added up."""
 
     view: str
@@ -66,4 +66,4 @@ class IncrementalPlan:
     """How the change of the result is computed."""
 
     steps: tuple[Step, ...]
-    change: ChangedRows | ReplacedKeys
+    change: WeightedRows | ReplacedKeys

@@ -9,10 +9,10 @@ from typing import Any
 import duckdb
 import sqlglot
 
-from service.dynamic.query.compile import Compiled, compile_query
+from service.dynamic.query.compile import CompiledPlans, compile_query
 from service.dynamic.query.tables import tables_named, with_views
 from service.errors import InvalidQuery
-from service.model.dynamic.plan import RESULT, WEIGHT, ChangedRows, ReplacedKeys, delta, new, old
+from service.model.dynamic.plan import RESULT, WEIGHT, WeightedRows, ReplacedKeys, delta, new, old
 from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 
 Row = tuple[Any, ...]
@@ -119,7 +119,7 @@ class DuckTable:
         self.seen = duck.version
         for i, one in enumerate(self.tables):
             self.db.execute(f"CREATE OR REPLACE VIEW {new(i)} AS FROM {one.table}_v{self.seen}")
-        self.compiled: Compiled = compile_query(query, self.fields, self.types, **options)
+        self.compiled: CompiledPlans = compile_query(query, self.fields, self.types, **options)
         self.result_table = f"result_{id(self)}"
         self.db.execute(f"CREATE TABLE {self.result_table} AS {to_duck(self.compiled.full)}")
         self.columns = [row[0] for row in self.db.execute(f"DESCRIBE {self.result_table}").fetchall()]
@@ -154,7 +154,7 @@ class DuckTable:
         for step in plan.steps:
             self.db.execute(f"CREATE OR REPLACE TEMP TABLE {step.view} AS {to_duck(step.sql)}")
         shown = ", ".join(f'"{name}"' for name in self.columns)
-        if isinstance(plan.change, ChangedRows):
+        if isinstance(plan.change, WeightedRows):
             self._add(shown, plan.change.view)
         else:
             self._replace(shown, plan.change)

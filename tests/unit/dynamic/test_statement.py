@@ -12,7 +12,8 @@ QUERY = "SELECT a FROM t"
 def test_a_statement_has_a_name_options_and_a_query() -> None:
     found = read_statement(
         "CREATE OR REPLACE DYNAMIC TABLE lake.sales.`Order-Details` TARGET_LAG = '5 minutes'\n"
-        "refresh_mode = incremental_strict INITIALIZE = ON_SCHEDULE DEDUPLICATION = TRUE CARDINALITY_THRESHOLD = 0.5 SCHEDULER = DISABLED\n"
+        "refresh_mode = incremental_strict INITIALIZE = ON_SCHEDULE DEDUPLICATION = TRUE "
+        "CARDINALITY_THRESHOLD = 0.5 SCHEDULER = DISABLED\n"
         "  AS SELECT a FROM t -- rows\n;"
     )
     assert (found.namespace, found.table, found.replace, found.if_not_exists) == ("sales", "Order-Details", True, False)

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from service.dynamic.query.compiled import NotIncremental
 from service.dynamic.query.dialect import place
-from service.dynamic.query.operators import Group, Operator, Source
+from service.dynamic.query.operators import Group, Operator, SourceRows
 from service.dynamic.query.rows import Rows
 from service.errors import InvalidQuery
 from service.model.schema.types import ColumnType, Field, fold_case
@@ -36,14 +36,14 @@ class Relation:
 
 
 @dataclass
-class Scope:
+class NameScope:
     """The names that an expression can use."""
 
     relations: list[Relation]
     visible: list[Named]
     """The columns that `*` stands for, and that names without a table find."""
-    outer: "Scope | None" = None
-    block: "Block | None" = None
+    outer: "NameScope | None" = None
+    block: "SelectBlock | None" = None
     """The SELECT that it belongs to."""
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
     """The select list's own names so far, for those that are no columns."""
@@ -72,7 +72,7 @@ class Cte:
 
 
 @dataclass
-class Window:
+class WindowCall:
     name: str
     keys: tuple[exp.Expr, ...]
     function: exp.Expr
@@ -80,18 +80,18 @@ class Window:
 
 
 @dataclass
-class Block:
+class SelectBlock:
     """One SELECT while it is read."""
 
     operator: Operator
-    scope: Scope
+    scope: NameScope
     ctes: dict[str, Cte]
     outer: list[exp.Expr] = field(default_factory=list)
     group: Group | None = None
     """Set once rows have become groups."""
     group_keys: list[tuple[exp.Expr, str]] = field(default_factory=list)
     """The values that are grouped by, and their columns."""
-    windows: list[Window] | None = None
+    windows: list[WindowCall] | None = None
     """The window functions found so far; None where there can be none."""
     named_windows: dict[str, exp.Window] = field(default_factory=dict)
 
@@ -106,7 +106,7 @@ class Context:
     sources: dict[tuple[str | None, str], tuple[int, Sequence[Field]]]
     """By namespace and table: the number and the columns."""
     types: Types
-    query: "Callable[[Context, exp.Expr, dict[str, Cte], Scope | None], Lowered]"
+    query: "Callable[[Context, exp.Expr, dict[str, Cte], NameScope | None], Lowered]"
     """Reads a query; here because expressions contain queries and queries contain expressions."""
     classes: dict[str, None] = field(default_factory=dict)
     """The operators found so far, in order."""
@@ -143,11 +143,11 @@ class Context:
         found = self.types(Rows(one, frozenset()).rows(one, "new"))
         return {name: field.type for name, field in zip(columns, found, strict=True)}
 
-    def source(self, key: tuple[str | None, str]) -> tuple[Source, list[Named]]:
+    def source(self, key: tuple[str | None, str]) -> tuple[SourceRows, list[Named]]:
         """Another reading of a source."""
         number, fields = self.sources[key]
         named = [(each.name, self.fresh(each.name)) for each in fields]
-        return Source(number, {new: name for name, new in named}), named
+        return SourceRows(number, {new: name for name, new in named}), named
 
 
 def same_name(one: str, other: str) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from service.dynamic.query.lower.context import Block, Context, Scope, same_name
+from service.dynamic.query.lower.context import Context, NameScope, SelectBlock, same_name
 from service.dynamic.query.lower.functions import (
     AGGREGATES,
     CHANCE,
@@ -44,7 +44,7 @@ _TYPES = frozenset(
 )
 
 
-def lower(ctx: Context, node: exp.Expr, block: Block) -> exp.Expr:
+def lower(ctx: Context, node: exp.Expr, block: SelectBlock) -> exp.Expr:
     """The expression over the columns of the block's operator, or of its groups once there are some."""
     if block.group is not None and not _above_rows(node):
         below = _rows(ctx, node, block)
@@ -72,7 +72,7 @@ def lower(ctx: Context, node: exp.Expr, block: Block) -> exp.Expr:
     return _rebuilt(ctx, node, block)
 
 
-def _rebuilt(ctx: Context, node: exp.Expr, block: Block) -> exp.Expr:
+def _rebuilt(ctx: Context, node: exp.Expr, block: SelectBlock) -> exp.Expr:
     args: dict[str, Any] = {}
     for name, value in node.args.items():
         if isinstance(value, list):
@@ -82,10 +82,10 @@ def _rebuilt(ctx: Context, node: exp.Expr, block: Block) -> exp.Expr:
     return type(node)(**args)
 
 
-def _rows(ctx: Context, node: exp.Expr, block: Block) -> exp.Expr:
+def _rows(ctx: Context, node: exp.Expr, block: SelectBlock) -> exp.Expr:
     """The expression over the rows that the block groups."""
     assert block.group is not None
-    rows = Block(block.group.input, block.scope, block.ctes)
+    rows = SelectBlock(block.group.input, block.scope, block.ctes)
     value = lower(ctx, node, rows)
     if rows.operator is not block.group.input:
         block.group.input = rows.operator
@@ -119,7 +119,7 @@ def _above_rows(node: exp.Expr) -> bool:
     return has_aggregate(node) or node.find(exp.Window, exp.Subquery, exp.Exists, exp.Query) is not None
 
 
-def _aggregate(ctx: Context, node: exp.Expr, name: str, block: Block) -> exp.Expr:
+def _aggregate(ctx: Context, node: exp.Expr, name: str, block: SelectBlock) -> exp.Expr:
     if block.group is None:
         ctx.unsupported(node, f"the aggregate {name} at this place")
     call = node.this if isinstance(node, exp.Filter) else node
@@ -172,11 +172,11 @@ def _check_type(ctx: Context, node: exp.DataType) -> None:
         ctx.unsupported(node, f"the type {node.sql('spark')}")
 
 
-def _column(ctx: Context, node: exp.Column, block: Block) -> exp.Expr:
+def _column(ctx: Context, node: exp.Column, block: SelectBlock) -> exp.Expr:
     parts = node.parts
     if any(not isinstance(part, exp.Identifier) for part in parts):
         ctx.unsupported(node)
-    scope: Scope | None = block.scope
+    scope: NameScope | None = block.scope
     while scope is not None:
         found = _found(ctx, node, parts, scope)
         if found is not None:
@@ -191,14 +191,14 @@ def _column(ctx: Context, node: exp.Column, block: Block) -> exp.Expr:
     ctx.wrong(f"{node.sql('spark')} is not a column of the tables in FROM", node)
 
 
-def _known(ctx: Context, node: exp.Column, block: Block) -> exp.Expr:
+def _known(ctx: Context, node: exp.Column, block: SelectBlock) -> exp.Expr:
     """A column that * stands for."""
     if block.group is not None and node.name not in block.operator.produced:
         ctx.wrong("* has columns that are not grouped by", node)
     return column(node.name)
 
 
-def _found(ctx: Context, node: exp.Column, parts: Sequence[exp.Expr], scope: Scope) -> exp.Expr | None:
+def _found(ctx: Context, node: exp.Column, parts: Sequence[exp.Expr], scope: NameScope) -> exp.Expr | None:
     names = [part.name for part in parts]
     for length in range(len(names) - 1, 0, -1):
         owners = [
@@ -219,7 +219,7 @@ def _found(ctx: Context, node: exp.Column, parts: Sequence[exp.Expr], scope: Sco
     return None
 
 
-def _alias(parts: Sequence[exp.Expr], scope: Scope) -> exp.Expr | None:
+def _alias(parts: Sequence[exp.Expr], scope: NameScope) -> exp.Expr | None:
     """What a name of the select list stands for."""
     for name, value in scope.aliases.items():
         if len(parts) == 1 and same_name(name, parts[0].name):
@@ -234,7 +234,7 @@ def _fields(name: str, parts: Sequence[exp.Expr]) -> exp.Expr:
     return found
 
 
-def as_columns(ctx: Context, block: Block, values: Sequence[exp.Expr]) -> list[str]:
+def as_columns(ctx: Context, block: SelectBlock, values: Sequence[exp.Expr]) -> list[str]:
     """Columns with these values, made below the block's operator if need be."""
     found, new = [], {}
     for value in values:
@@ -250,6 +250,6 @@ def as_columns(ctx: Context, block: Block, values: Sequence[exp.Expr]) -> list[s
     return found
 
 
-def is_outer(value: exp.Expr, block: Block) -> bool:
+def is_outer(value: exp.Expr, block: SelectBlock) -> bool:
     """Whether the expression reads columns of the query around the block."""
     return not used([value]) <= set(block.operator.produced)

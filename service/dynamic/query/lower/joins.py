@@ -2,7 +2,16 @@
 
 from sqlglot import exp
 
-from service.dynamic.query.lower.context import Block, Context, Cte, Lowered, Named, Relation, Scope, same_name
+from service.dynamic.query.lower.context import (
+    Context,
+    Cte,
+    Lowered,
+    Named,
+    NameScope,
+    Relation,
+    SelectBlock,
+    same_name,
+)
 from service.dynamic.query.lower.expressions import lower
 from service.dynamic.query.lower.subqueries import add_join, conjuncts
 from service.dynamic.query.operators import Matched, Operator, Select, Union, column, used
@@ -12,20 +21,20 @@ LAKE = "lake"
 _KINDS = {"", "INNER", "OUTER", "CROSS", "SEMI", "ANTI"}
 
 
-def from_clause(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: Scope | None) -> Block:
+def from_clause(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: NameScope | None) -> SelectBlock:
     """The rows of FROM and its joins."""
     start = node.args.get("from_")
     if start is None:
         ctx.unsupported(node, "a query without FROM")
     operator, scope = _item(ctx, start.this, ctes, outer)
-    block = Block(operator, scope, ctes)
+    block = SelectBlock(operator, scope, ctes)
     _joins(ctx, node.args.get("joins") or [], block, outer)
     for lateral in node.args.get("laterals") or []:
         ctx.refuse("GENERATOR", "LATERAL VIEW makes several rows of one", lateral)
     return block
 
 
-def _joins(ctx: Context, joins: list[exp.Join], block: Block, outer: Scope | None) -> None:
+def _joins(ctx: Context, joins: list[exp.Join], block: SelectBlock, outer: NameScope | None) -> None:
     crossed = False
     for join in joins:
         side, method = str(join.args.get("side") or "").upper(), str(join.args.get("method") or "").upper()
@@ -35,7 +44,7 @@ def _joins(ctx: Context, joins: list[exp.Join], block: Block, outer: Scope | Non
         _join(ctx, join, block, outer)
 
 
-def _join(ctx: Context, join: exp.Join, block: Block, outer: Scope | None) -> None:
+def _join(ctx: Context, join: exp.Join, block: SelectBlock, outer: NameScope | None) -> None:
     ctx.check_args(join, "this", "side", "kind", "on", "using", "method")
     side, kind, method = (str(join.args.get(each) or "").upper() for each in ("side", "kind", "method"))
     if kind not in _KINDS or side not in ("", "LEFT", "RIGHT", "FULL") or method not in ("", "NATURAL"):
@@ -43,11 +52,11 @@ def _join(ctx: Context, join: exp.Join, block: Block, outer: Scope | None) -> No
     right, right_scope = _item(ctx, join.this, block.ctes, outer)
     left, left_scope = block.operator, block.scope
     relations = [*left_scope.relations, *right_scope.relations]
-    both = Scope(relations, [*left_scope.visible, *right_scope.visible], outer)
+    both = NameScope(relations, [*left_scope.visible, *right_scope.visible], outer)
     shared = _shared(ctx, join, left_scope, right_scope, natural=method == "NATURAL")
     conditions: list[exp.Expr] = [exp.EQ(this=column(a), expression=column(b)) for _, a, b in shared]
     if join.args.get("on") is not None:
-        inside = Block(add_join(left, right, []), Scope(relations, both.visible, outer), block.ctes)
+        inside = SelectBlock(add_join(left, right, []), NameScope(relations, both.visible, outer), block.ctes)
         for each in conjuncts(join.args["on"]):
             if each.find(exp.Query, exp.Subquery):
                 ctx.unsupported(each, "a subquery in ON")
@@ -94,7 +103,9 @@ def typed_nulls(ctx: Context, one: Operator) -> dict[str, exp.Expr]:
     return found
 
 
-def _shared(ctx: Context, join: exp.Join, left: Scope, right: Scope, *, natural: bool) -> list[tuple[str, str, str]]:
+def _shared(
+    ctx: Context, join: exp.Join, left: NameScope, right: NameScope, *, natural: bool
+) -> list[tuple[str, str, str]]:
     """The columns of USING or NATURAL: name, and the left and the right column."""
     names = [each.name for each in join.args.get("using") or []]
     if natural:
@@ -110,7 +121,7 @@ def _one(ctx: Context, join: exp.Join, name: str, columns: list[Named]) -> str:
 
 
 def _merged(
-    ctx: Context, side: str, block: Block, shared: list[tuple[str, str, str]], left: Scope, right: Scope
+    ctx: Context, side: str, block: SelectBlock, shared: list[tuple[str, str, str]], left: NameScope, right: NameScope
 ) -> list[Named]:
     """The visible columns of a join by names: the shared ones first, once."""
     merged = []
@@ -126,7 +137,7 @@ def _merged(
     return merged + [(name, new) for name, new in (*left.visible, *right.visible) if new not in hidden]
 
 
-def _item(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: Scope | None) -> tuple[Operator, Scope]:
+def _item(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: NameScope | None) -> tuple[Operator, NameScope]:
     if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
         ctx.check_args(node, "this")
         ctx.check_args(node.this, "this", "db", "catalog", "alias", "joins")
@@ -134,7 +145,7 @@ def _item(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: Scope | Non
         inner = node.this.copy()
         inner.set("joins", None)
         operator, scope = _item(ctx, inner, ctes, outer)
-        block = Block(operator, scope, ctes)
+        block = SelectBlock(operator, scope, ctes)
         _joins(ctx, joins, block, outer)
         return block.operator, block.scope
     if isinstance(node, exp.Table):
@@ -148,7 +159,7 @@ def _item(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: Scope | Non
     ctx.unsupported(node, f"{node.sql('spark')[:60]} in FROM")
 
 
-def _table(ctx: Context, node: exp.Table, ctes: dict[str, Cte], outer: Scope | None) -> tuple[Operator, Scope]:
+def _table(ctx: Context, node: exp.Table, ctes: dict[str, Cte], outer: NameScope | None) -> tuple[Operator, NameScope]:
     if node.args.get("version") or node.args.get("when"):
         ctx.refuse("TIME_TRAVEL", "a table at a fixed snapshot does not change with its table", node)
     if node.args.get("sample"):
@@ -168,7 +179,7 @@ def _table(ctx: Context, node: exp.Table, ctes: dict[str, Cte], outer: Scope | N
     source, named = ctx.source((parts[-2] if len(parts) > 1 else None, parts[-1]))
     named = _aliases(ctx, node, named)
     path = (node.alias,) if node.alias else tuple(parts)
-    return source, Scope([Relation(path, tuple(named))], list(named), outer)
+    return source, NameScope([Relation(path, tuple(named))], list(named), outer)
 
 
 def _renamed(
@@ -177,8 +188,8 @@ def _renamed(
     lowered: Lowered,
     path: tuple[str, ...],
     columns: tuple[str, ...],
-    outer: Scope | None,
-) -> tuple[Operator, Scope]:
+    outer: NameScope | None,
+) -> tuple[Operator, NameScope]:
     """A query in FROM under new names, so that it can be there several times."""
     if columns and len(columns) != len(lowered.outputs):
         ctx.wrong("the list of column names has another length than the query's columns", node)
@@ -190,7 +201,9 @@ def _renamed(
         values[new] = column(old)
         named.append((shown or "", new))
     named = _aliases(ctx, node, named)
-    return Select(lowered.operator, values), Scope([Relation(path, tuple(named))] if path else [], list(named), outer)
+    return Select(lowered.operator, values), NameScope(
+        [Relation(path, tuple(named))] if path else [], list(named), outer
+    )
 
 
 def _aliases(ctx: Context, node: exp.Expr, named: list[Named]) -> list[Named]:

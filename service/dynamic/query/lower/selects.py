@@ -2,7 +2,7 @@
 
 from sqlglot import exp
 
-from service.dynamic.query.lower.context import Block, Context, Cte, Lowered, Named, Scope, same_name
+from service.dynamic.query.lower.context import Context, Cte, Lowered, Named, NameScope, SelectBlock, same_name
 from service.dynamic.query.lower.expressions import as_columns, has_aggregate, lower
 from service.dynamic.query.lower.functions import COUNTS
 from service.dynamic.query.lower.joins import from_clause
@@ -11,13 +11,15 @@ from service.dynamic.query.lower.windows import partitioned
 from service.dynamic.query.operators import Group, Operator, Select, SetOperation, Union, column, substitute, used
 from service.dynamic.query.sql_types import cast, has_map
 
+Items = list[tuple[str | None, exp.Expr]]
+"""The select list: name, if it has one, and value."""
 _SELECT = (
     *("with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "windows", "hint"),
     *("laterals", "operation_modifiers"),
 )
 
 
-def query(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: Scope | None) -> Lowered:
+def query(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: NameScope | None) -> Lowered:
     """The query as an operator, with the columns of its result."""
     if node.args.get("limit") or node.args.get("offset"):
         ctx.refuse("LIMIT", "LIMIT and OFFSET depend on all rows and their order", node)
@@ -49,7 +51,7 @@ def _with(ctx: Context, node: exp.Expr, ctes: dict[str, Cte]) -> dict[str, Cte]:
     return ctes
 
 
-def _select(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: Scope | None) -> Lowered:
+def _select(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: NameScope | None) -> Lowered:
     ctx.check_args(node, *_SELECT)
     block = from_clause(ctx, node, ctes, outer)
     for each in node.args.get("windows") or []:
@@ -63,7 +65,7 @@ def _select(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: Scope |
     if grouped:
         _group(ctx, block, _keys(ctx, clause, items, block) if clause is not None else [])
     block.windows = []
-    outputs: list[tuple[str | None, exp.Expr]] = []
+    outputs: Items = []
     for name, item in items:
         value = lower(ctx, item, block)
         if not used([value]) <= {*block.operator.produced, *(one.name for one in block.windows)}:
@@ -87,9 +89,7 @@ def _select(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: Scope |
     return _result(ctx, node, block, outputs, whole=whole)
 
 
-def _result(
-    ctx: Context, node: exp.Select, block: Block, outputs: list[tuple[str | None, exp.Expr]], *, whole: bool
-) -> Lowered:
+def _result(ctx: Context, node: exp.Select, block: SelectBlock, outputs: Items, *, whole: bool) -> Lowered:
     named: list[tuple[str | None, str]] = [(name, ctx.fresh(name or "column")) for name, _ in outputs]
     values = {new: value for (_, new), (_, value) in zip(named, outputs, strict=True)}
     shared: dict[str, exp.Expr] = {}
@@ -123,9 +123,9 @@ def check_comparable(ctx: Context, one: Operator, names: tuple[str, ...], node: 
             ctx.refuse("MAP_KEY", f"{where} compares a column with a map", node)
 
 
-def _items(ctx: Context, node: exp.Select, scope: Scope) -> list[tuple[str | None, exp.Expr]]:
+def _items(ctx: Context, node: exp.Select, scope: NameScope) -> Items:
     """The select list: name, if it has one, and value; * becomes columns."""
-    found: list[tuple[str | None, exp.Expr]] = []
+    found: Items = []
     for each in node.expressions:
         star = each if isinstance(each, exp.Star) else each.this if isinstance(each, exp.Column) else None
         if isinstance(star, exp.Star):
@@ -144,7 +144,7 @@ class _Known(exp.Column):
     """A column of the operator, not of the query's text."""
 
 
-def _starred(ctx: Context, node: exp.Expr, star: exp.Star, scope: Scope) -> list[Named]:
+def _starred(ctx: Context, node: exp.Expr, star: exp.Star, scope: NameScope) -> list[Named]:
     ctx.check_args(star, "except_")
     columns = list(scope.visible)
     if isinstance(node, exp.Column):
@@ -164,7 +164,7 @@ def _starred(ctx: Context, node: exp.Expr, star: exp.Star, scope: Scope) -> list
     return columns
 
 
-def _keys(ctx: Context, clause: exp.Group, items: list[tuple[str | None, exp.Expr]], block: Block) -> list[exp.Expr]:
+def _keys(ctx: Context, clause: exp.Group, items: Items, block: SelectBlock) -> list[exp.Expr]:
     """The values of GROUP BY."""
     for name in ("rollup", "cube", "grouping_sets", "totals"):
         if clause.args.get(name):
@@ -180,7 +180,7 @@ def _keys(ctx: Context, clause: exp.Group, items: list[tuple[str | None, exp.Exp
     return keys
 
 
-def _key(ctx: Context, node: exp.Expr, items: list[tuple[str | None, exp.Expr]], scope: Scope) -> exp.Expr:
+def _key(ctx: Context, node: exp.Expr, items: Items, scope: NameScope) -> exp.Expr:
     """What GROUP BY names by its place in the select list or by its name there; else the expression itself."""
     if isinstance(node, exp.Literal) and not node.is_string:
         place = int(node.this) if str(node.this).isdigit() else 0
@@ -195,7 +195,7 @@ def _key(ctx: Context, node: exp.Expr, items: list[tuple[str | None, exp.Expr]],
     return node
 
 
-def _group(ctx: Context, block: Block, keys: list[exp.Expr]) -> None:
+def _group(ctx: Context, block: SelectBlock, keys: list[exp.Expr]) -> None:
     """Turn the block's rows into groups."""
     names = as_columns(ctx, block, keys)
     if not set(names) <= set(block.operator.produced):
@@ -209,7 +209,7 @@ def _group(ctx: Context, block: Block, keys: list[exp.Expr]) -> None:
     block.operator = block.group
 
 
-def _correlated_keys(ctx: Context, block: Block) -> list[str]:
+def _correlated_keys(ctx: Context, block: SelectBlock) -> list[str]:
     """Group a correlated subquery also by the values that it shares with the query around it."""
     pairs = inner_sides(block.operator, block.outer)
     if pairs is None:
@@ -219,8 +219,8 @@ def _correlated_keys(ctx: Context, block: Block) -> list[str]:
     return names
 
 
-def _domain(ctx: Context, block: Block) -> list[str]:
-    """Join a subquery with the different values that the query around it gives it, if they are not equal to its own."""
+def _domain(ctx: Context, block: SelectBlock) -> list[str]:
+    """Join a subquery with the different values that the query around it gives it."""
     around = block.scope.outer.block if block.scope.outer is not None else None
     shared = sorted(used(block.outer) - set(block.operator.produced))
     if around is None or around.group is not None or not set(shared) <= set(around.operator.produced):
@@ -233,7 +233,7 @@ def _domain(ctx: Context, block: Block) -> list[str]:
     return list(own.values())
 
 
-def _check_having(ctx: Context, having: exp.Expr, block: Block) -> None:
+def _check_having(ctx: Context, having: exp.Expr, block: SelectBlock) -> None:
     """Refuse names that could be a column of FROM and another value of the select list."""
     for node in having.find_all(exp.Column):
         known = any(same_name(name, node.name) for name, _ in block.scope.visible)

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from service.dynamic.query.lower.context import Block, Context, Lowered
+from service.dynamic.query.lower.context import Context, Lowered, SelectBlock
 from service.dynamic.query.operators import (
     Filter,
     Group,
-    Join,
+    InnerJoin,
     Matched,
     Operator,
     Select,
@@ -18,20 +18,19 @@ from service.dynamic.query.operators import (
     used,
 )
 
-Lower = Callable[[Context, exp.Expr, Block], exp.Expr]
-_MANY = "a scalar subquery returned more than one row"
+Lower = Callable[[Context, exp.Expr, SelectBlock], exp.Expr]
 
 
 def add_filter(one: Operator, condition: exp.Expr) -> Operator:
     """The rows of an operator that meet a condition, which goes as deep as it can."""
     names = used([condition])
     match one:
-        case Join() if names:
+        case InnerJoin() if names:
             for i, part in enumerate(one.parts):
                 if names <= set(part.produced):
                     parts = [*one.parts[:i], add_filter(part, condition), *one.parts[i + 1 :]]
-                    return Join(parts, one.conditions)
-            return Join(one.parts, [*one.conditions, condition])
+                    return InnerJoin(parts, one.conditions)
+            return InnerJoin(one.parts, [*one.conditions, condition])
         case Matched() if names and names <= set(one.left.produced):
             return Matched(one.kind, add_filter(one.left, condition), one.right, one.conditions)
         case Filter():
@@ -44,9 +43,9 @@ def add_join(one: Operator, other: Operator, conditions: list[exp.Expr]) -> Oper
     """The inner join of two operators, flattened."""
     parts, all_conditions = [], list(conditions)
     for each in (one, other):
-        parts += each.parts if isinstance(each, Join) else [each]
-        all_conditions += each.conditions if isinstance(each, Join) else []
-    joined: Operator = Join(parts, [])
+        parts += each.parts if isinstance(each, InnerJoin) else [each]
+        all_conditions += each.conditions if isinstance(each, InnerJoin) else []
+    joined: Operator = InnerJoin(parts, [])
     for condition in all_conditions:
         joined = add_filter(joined, condition)
     return joined
@@ -70,7 +69,7 @@ def _implied(node: exp.Expr) -> list[exp.Expr]:
     return found
 
 
-def add_condition(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> None:
+def add_condition(ctx: Context, node: exp.Expr, block: SelectBlock, lower: Lower) -> None:
     """Limit the block's rows, or its groups, to those for which a condition is true."""
     for each in (*conjuncts(node), *_implied(node)):
         inner, negated = each, False
@@ -89,7 +88,7 @@ def add_condition(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> N
             ctx.refuse("CORRELATED", "HAVING reads a column of the query around it", each)
 
 
-def _semi_join(ctx: Context, node: exp.Expr, block: Block, lower: Lower, negated: bool) -> None:
+def _semi_join(ctx: Context, node: exp.Expr, block: SelectBlock, lower: Lower, negated: bool) -> None:
     right, outer, tests = _members(ctx, node, block, lower)
     if negated:
         tests = [_not_false(test) for test in tests]
@@ -99,7 +98,7 @@ def _semi_join(ctx: Context, node: exp.Expr, block: Block, lower: Lower, negated
 
 
 def _members(
-    ctx: Context, node: exp.Expr, block: Block, lower: Lower
+    ctx: Context, node: exp.Expr, block: SelectBlock, lower: Lower
 ) -> tuple[Operator, list[exp.Expr], list[exp.Expr]]:
     """The rows of a subquery; the conditions by which it depends on the query around it; those of IN."""
     if isinstance(node, exp.Exists):
@@ -138,13 +137,13 @@ def _is_null(test: exp.Expr) -> exp.Expr:
     return exp.Is(this=exp.Paren(this=test.copy()), expression=exp.Null())
 
 
-def _check_outer(ctx: Context, node: exp.Expr, lowered: Lowered, block: Block) -> None:
+def _check_outer(ctx: Context, node: exp.Expr, lowered: Lowered, block: SelectBlock) -> None:
     known = set(block.operator.produced) | set(lowered.operator.produced)
     if not used(lowered.outer) <= known:
         ctx.refuse("CORRELATED", "the subquery reads a column of a query further out", node)
 
 
-def membership(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> exp.Expr:
+def membership(ctx: Context, node: exp.Expr, block: SelectBlock, lower: Lower) -> exp.Expr:
     """EXISTS or IN as a value: true, false or null for each row."""
     right, outer, tests = _members(ctx, node, block, lower)
     ctx.classes["exists" if isinstance(node, exp.Exists) else "in"] = None
@@ -166,7 +165,7 @@ def membership(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> exp.
     return column(found)
 
 
-def scalar(ctx: Context, node: exp.Expr, block: Block) -> exp.Expr:
+def scalar(ctx: Context, node: exp.Expr, block: SelectBlock) -> exp.Expr:
     """The value of a subquery that has at most one row for each row of the block."""
     if isinstance(node, exp.Subquery):
         ctx.check_args(node, "this")
@@ -225,7 +224,7 @@ def _one_row(one: Operator) -> bool:
     """Whether an operator always has exactly one row."""
     if isinstance(one, Select):
         return _one_row(one.input)
-    if isinstance(one, Join):
+    if isinstance(one, InnerJoin):
         return not one.conditions and all(map(_one_row, one.parts))
     return isinstance(one, Group) and one.whole
 
@@ -233,9 +232,10 @@ def _one_row(one: Operator) -> bool:
 def _single(name: str) -> exp.Expr:
     """The value of the only row; null without a row, and an error if there are several."""
     count = exp.Anonymous(this="count", expressions=[exp.Star()])
-    problem = exp.Anonymous(this="raise_error", expressions=[exp.Literal.string(_MANY)])
-    least = exp.Anonymous(this="min", expressions=[column(name)])
-    return exp.If(this=exp.GT(this=count, expression=exp.Literal.number(1)), true=problem, false=least)
+    values = exp.Anonymous(this="array", expressions=[exp.Anonymous(this="min", expressions=[column(name)])])
+    several = exp.GT(this=count, expression=exp.Literal.number(1))
+    place = exp.If(this=several, true=exp.Literal.number(2), false=exp.Literal.number(1))
+    return exp.Anonymous(this="element_at", expressions=[values, place])
 
 
 def emptied(value: exp.Expr, group: Group, counts: frozenset[str]) -> exp.Expr:

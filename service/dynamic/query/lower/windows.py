@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from service.dynamic.query.lower.context import Block, Context, Window
+from service.dynamic.query.lower.context import Context, SelectBlock, WindowCall
 from service.dynamic.query.lower.functions import AGGREGATES, PEERS, PLACES
 from service.dynamic.query.operators import Windows, column
 
-Lower = Callable[[Context, exp.Expr, Block], exp.Expr]
+Lower = Callable[[Context, exp.Expr, SelectBlock], exp.Expr]
 
 
-def window(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> exp.Expr:
+def window(ctx: Context, node: exp.Expr, block: SelectBlock, lower: Lower) -> exp.Expr:
     """The column of a window function, which is computed once the block's rows or groups are complete."""
     if not isinstance(node, exp.Window) or block.windows is None:
         ctx.unsupported(node)
@@ -42,7 +42,7 @@ def window(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> exp.Expr
         over="OVER",
     )
     found = ctx.fresh(name)
-    block.windows.append(Window(found, keys, new, tie_break))
+    block.windows.append(WindowCall(found, keys, new, tie_break))
     return column(found)
 
 
@@ -57,7 +57,7 @@ def _tie_break(ctx: Context, node: exp.Expr, name: str, order: exp.Expr | None, 
     return name in PLACES or (rows and name in AGGREGATES)
 
 
-def _ordered(ctx: Context, node: exp.Expr, block: Block, lower: Lower) -> exp.Ordered:
+def _ordered(ctx: Context, node: exp.Expr, block: SelectBlock, lower: Lower) -> exp.Ordered:
     if not isinstance(node, exp.Ordered):
         ctx.unsupported(node)
     ctx.check_args(node, "this", "desc", "nulls_first")
@@ -74,11 +74,11 @@ def _spec(ctx: Context, spec: exp.Expr) -> exp.Expr:
     return spec.copy()
 
 
-def partitioned(block: Block, columns: Callable[[Block, list[exp.Expr]], list[str]]) -> None:
+def partitioned(block: SelectBlock, columns: Callable[[SelectBlock, list[exp.Expr]], list[str]]) -> None:
     """Add the window functions that were found above the block's operator, one operator for each partitioning."""
     found = block.windows or []
     block.windows = None
-    by_keys: dict[tuple[str, ...], list[Window]] = {}
+    by_keys: dict[tuple[str, ...], list[WindowCall]] = {}
     for one in found:
         keys = tuple(dict.fromkeys(columns(block, list(one.keys))))
         by_keys.setdefault(keys, []).append(one)

@@ -16,7 +16,7 @@ from service.engine.session.rows import collect
 from service.engine.session.spark_types import DataFrame
 from service.engine.sql.past import rows_under
 from service.errors import RowCountMismatch
-from service.model.dynamic.plan import RESULT, WEIGHT, ChangedRows, ReplacedKeys
+from service.model.dynamic.plan import RESULT, WEIGHT, ReplacedKeys, WeightedRows
 from service.model.names import PLACE_COLUMNS
 from service.model.schema.types import Field
 
@@ -95,10 +95,10 @@ class ResultRows:
         iceberg = CommitTarget(session, base.name, base.uuid, base.schema_id).load()
         return rows_under(session, iceberg, base.snapshot_id, base.schema_id)
 
-    def net(self, change: ChangedRows | ReplacedKeys) -> NetChange:
+    def net(self, change: WeightedRows | ReplacedKeys) -> NetChange:
         """Add up what changes."""
         schema, held, keys = self.job.schema, _PLACED, None
-        if isinstance(change, ChangedRows):
+        if isinstance(change, WeightedRows):
             sides: list[tuple[str, int | str]] = [(f"({statements.typed(change.view, schema, WEIGHT)})", WEIGHT)]
         else:
             self.open()

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from service.catalog.tables import Table
 from service.commits.locks import TableLocks
 from service.dynamic.compiling import Compiled, Compiler
-from service.dynamic.computation import Becomes, Committer, computed
-from service.dynamic.decision import Decision, Situation, decide, measured_refreshes, without_query
 from service.dynamic.definitions import Definitions
-from service.dynamic.pins import Bases, KnownResult, PinnedSource, is_later, known_result
+from service.dynamic.refresh.computation import Becomes, Committer, computed
+from service.dynamic.refresh.decision import Decision, Situation, decide, measured_refreshes, without_query
+from service.dynamic.refresh.pins import Bases, KnownResult, PinnedSource, is_later, known_result
 from service.errors import Cancelled, FirnError, InvalidSchema
 from service.jobs.job import Job
 from service.jobs.jobs import ClaimTaken, Kind
