@@ -10,15 +10,15 @@ from service.dynamic.refresh.refresher import RefreshProgress
 from service.errors import InvalidRequest
 from service.jobs.background import Background
 from service.model.call import Call
-from service.operations.dynamic_examples import CREATED, DETAILS
-from service.operations.dynamic_requests import DynamicTableChange
+from service.operations.dynamic_examples import ADDRESSES, CREATED, DETAILS
+from service.operations.dynamic_requests import DynamicTableChange, Number
 from service.operations.dynamic_results import SourceSnapshot, source_snapshots
 from service.operations.examples import response
 from service.operations.operation import AcceptedResult, Example, Metadata, Result, omit_when_null, operation
 
 EXAMPLES = (
     Example(
-        "Compare all rows with those of the query",
+        "Compare all rows of a dynamic table with those of its query",
         {"operation": "AUDIT_DYNAMIC_TABLE", **DETAILS},
         response(
             matches=True,
@@ -26,7 +26,7 @@ EXAMPLES = (
             records_missing=0,
             records_unexpected=0,
             examples=[],
-            sources="<any>",
+            sources=[{**address, "snapshot_id": "<any>", "is_base": True} for address in ADDRESSES],
             repaired=False,
         ),
         given=CREATED,
@@ -36,7 +36,7 @@ EXAMPLES = (
 
 class AuditDynamicTable(DynamicTableChange):
     operation: Literal["AUDIT_DYNAMIC_TABLE"]
-    sample_percent: float = Field(
+    sample_percent: Number = Field(
         default=100,
         gt=0,
         le=100,

@@ -4,7 +4,7 @@ from service.catalog.tables import Catalog
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
 from service.dynamic.compiling import Compiler
-from service.dynamic.creation import Creations
+from service.dynamic.declare.creation import Creations
 from service.dynamic.definitions import Definitions
 from service.dynamic.freshness import Freshness
 from service.dynamic.kept import NeededByDynamicTables
