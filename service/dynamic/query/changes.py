@@ -34,9 +34,8 @@ def weight(value: int) -> str:
 class Changes(Rows):
     """Writes changes as SQL. Only operators with a changed source have one."""
 
-    def __init__(self, root: Operator, changed: Set[int], *, net: bool = True) -> None:
+    def __init__(self, root: Operator, changed: Set[int]) -> None:
         super().__init__(root, changed)
-        self._net = net
         self._views: dict[int, str] = {}
         readers = [id(each) for one in walk(root) for each in one.inputs]
         self._shared = {one for one in readers if readers.count(one) > 1}
@@ -136,7 +135,8 @@ class Changes(Rows):
         sql = " UNION ALL ".join(
             f"SELECT *{weight(value)} FROM ({self.rows(one, version, limits)}) AS a" for version, value in versions
         )
-        return self.netted(one, sql) if self._net and one.columns else sql
+        comparable = not isinstance(one, Windows) or one.comparable
+        return self.netted(one, sql) if one.columns and comparable else sql
 
     def netted(self, one: Operator, sql: str) -> str:
         """A change without the rows that come as often as they go."""

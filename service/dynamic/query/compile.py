@@ -134,6 +134,10 @@ class _Compiler:
         self._check_text()
         ctx, root = self._lower()
         core = keyed_core(root)
+        by_key = frozenset(map(id, [*above(root, core), *([core] if isinstance(core, Group) else [])]))
+        inexact = inexact_columns(root, lambda one, value: self._type(ctx, one, value), by_key)
+        if core is not None and inexact & set(core.keys):
+            core = None
         result = KeptResult(root, core) if core is not None and isinstance(root, Select) else None
         how = self._adding(ctx, result)
         if result is not None:
@@ -141,8 +145,6 @@ class _Compiler:
                 result.keep(key, f"{RESERVED_COLUMN_PREFIX}key_")
             for name in how.state() if how is not None else ():
                 result.keep(name, f"{RESERVED_COLUMN_PREFIX}state_")
-        by_key = frozenset(map(id, above(root, core)))
-        inexact = inexact_columns(root, lambda one, value: self._type(ctx, one, value), by_key)
         prune(root)
         full = Rows(root, frozenset()).rows(root, "new")
         self._check_types(fields, full)

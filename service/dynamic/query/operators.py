@@ -157,6 +157,8 @@ class Windows(Operator):
     functions: Expressions
     tie_break: frozenset[str]
     """The functions whose order is completed by all columns of the input."""
+    comparable: bool
+    """Whether no column is a map."""
 
     @property
     def inputs(self) -> tuple[Operator, ...]:

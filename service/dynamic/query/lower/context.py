@@ -11,6 +11,7 @@ from service.dynamic.query.compiled import NotIncremental
 from service.dynamic.query.dialect import place
 from service.dynamic.query.operators import Group, Operator, SourceRows
 from service.dynamic.query.rows import Rows
+from service.dynamic.query.sql_types import has_map
 from service.errors import InvalidQuery
 from service.model.schema.types import ColumnType, Field, fold_case
 
@@ -111,6 +112,11 @@ class Context:
     classes: dict[str, None] = field(default_factory=dict)
     """The operators found so far, in order."""
     _count: int = 0
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether a source has a column with a map."""
+        return any(has_map(field.type) for _, fields in self.sources.values() for field in fields)
 
     def fresh(self, name: str) -> str:
         """A new name of a column."""

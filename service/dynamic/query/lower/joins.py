@@ -14,10 +14,10 @@ from service.dynamic.query.lower.context import (
 )
 from service.dynamic.query.lower.expressions import lower
 from service.dynamic.query.lower.subqueries import add_join, conjuncts
-from service.dynamic.query.operators import Matched, Operator, Select, Union, column, used
+from service.dynamic.query.operators import Filter, Matched, Operator, Select, Union, column, used
 from service.dynamic.query.sql_types import typed_null
 
-LAKE = "lake"
+_PIVOT = "PIVOT and UNPIVOT are not supported in an incremental refresh"
 _KINDS = {"", "INNER", "OUTER", "CROSS", "SEMI", "ANTI"}
 
 
@@ -83,24 +83,19 @@ def _combined(ctx: Context, side: str, left: Operator, right: Operator, conditio
     if side == "RIGHT":
         return Matched("LEFT", right, left, conditions)
     if side == "FULL":
-        nulls = typed_nulls(ctx, left)
-        only_right = Select(
-            Matched("LEFT ANTI", right, left, conditions), {**nulls, **{c: column(c) for c in right.produced}}
-        )
+        only_right = _with_nulls(ctx, Matched("LEFT ANTI", right, left, conditions), left)
         names = (*left.produced, *right.produced)
         return Union([Matched("LEFT", left, right, conditions), only_right], {name: (name, name) for name in names})
     return add_join(left, right, conditions)
 
 
-def typed_nulls(ctx: Context, one: Operator) -> dict[str, exp.Expr]:
-    """Nulls of the types of an operator's columns."""
-    found: dict[str, exp.Expr] = {}
-    for name, kind in ctx.column_types(one).items():
-        null = typed_null(kind)
-        if null is None:
-            ctx.unsupported(exp.Null(), f"FULL JOIN with a column of type {kind}")
-        found[name] = null
-    return found
+def _with_nulls(ctx: Context, one: Operator, other: Operator) -> Operator:
+    """The rows of an operator, with nulls as the columns of another."""
+    nulls = {name: typed_null(kind) for name, kind in ctx.column_types(other).items()}
+    if None in nulls.values():  # A nested type: no row of the other operator matches.
+        return Matched("LEFT", one, Filter(other, [exp.false()]), [exp.false()])
+    values = {name: value for name, value in nulls.items() if value is not None}
+    return Select(one, {**values, **{name: column(name) for name in one.produced}})
 
 
 def _shared(
@@ -151,6 +146,8 @@ def _item(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: NameScope |
     if isinstance(node, exp.Table):
         return _table(ctx, node, ctes, outer)
     if isinstance(node, exp.Subquery):
+        if node.args.get("pivots"):
+            ctx.refuse("PIVOT", _PIVOT, node)
         ctx.check_args(node, "this", "alias", "with_")
         lowered = ctx.query(ctx, node.this if not node.args.get("with_") else node, ctes, None)
         return _renamed(ctx, node, lowered, (node.alias,) if node.alias else (), (), outer)
@@ -165,7 +162,7 @@ def _table(ctx: Context, node: exp.Table, ctes: dict[str, Cte], outer: NameScope
     if node.args.get("sample"):
         ctx.refuse("NON_DETERMINISTIC", "TABLESAMPLE depends on chance", node)
     if node.args.get("pivots"):
-        ctx.refuse("PIVOT", "PIVOT and UNPIVOT are not supported in an incremental refresh", node)
+        ctx.refuse("PIVOT", _PIVOT, node)
     ctx.check_args(node, "this", "db", "catalog", "alias")
     parts = [part.name for part in node.parts]
     if any(not isinstance(part, exp.Identifier) for part in node.parts):
