@@ -176,13 +176,16 @@ class _Refresh:
         if self._is_late(now):
             return self._overtaken(result, now.known)
         decision = without_query(now)
-        return None if decision is None else self._unchanged(now, decision)
+        if decision is None:
+            return None
+        self._complete_history(result, claimed=False)
+        return self._unchanged(now, decision)
 
     def under_claim(self, job: Job) -> Refreshed:
         result = self.parts.parts.commits.find(self.table.name, self.table.uuid)
         if self.becomes is None:
             self.table = self.parts.definitions.of(result)
-        self._complete_history(result)
+        self._complete_history(result, claimed=True)
         if (done := self.at_once(result)) is not None:
             return done
         record = self._record()
@@ -322,17 +325,21 @@ class _Refresh:
             started_ms=self.started_ms,
         )
 
-    def _complete_history(self, result: Table) -> None:
-        """Record how refreshes ended whose process ended first: the table says whether they were committed."""
+    def _complete_history(self, result: Table, *, claimed: bool) -> None:
+        """Record how refreshes ended whose process ended first: the table says whether they were committed. Without
+        the claim of the table, those that were not may still be in progress."""
         records = self.parts.definitions.records
         for left in records.refreshes_of(result.uuid, 10, state="running"):
             made = next((one for one in result.snapshots() if _is_of(one.summary, left)), None)
             if made is not None:
-                ended = replace(left, state="done", snapshot_id=made.snapshot_id, ended_ms=made.timestamp_ms)
-            else:
+                records.put_refresh(
+                    replace(left, state="done", snapshot_id=made.snapshot_id, ended_ms=made.timestamp_ms)
+                )
+            elif claimed:
                 why = "the service ended while it ran; nothing of it was committed"
-                ended = replace(left, state="failed", error_code="UNAVAILABLE", error=why, ended_ms=now_ms())
-            records.put_refresh(ended)
+                records.put_refresh(
+                    replace(left, state="failed", error_code="UNAVAILABLE", error=why, ended_ms=now_ms())
+                )
 
 
 def _is_of(summary: Mapping[str, str], refresh: RefreshRecord) -> bool:
