@@ -39,6 +39,8 @@ from service.model.dynamic.plan import IncrementalPlan, ReplacedKeys, Step, Weig
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.types import ColumnType, Field, fold_case
 
+_LONGEST = 500_000
+"""Characters of SQL that Spark still reads in reasonable time."""
 Steps = tuple[list[Step], WeightedRows | ReplacedKeys]
 
 
@@ -187,6 +189,10 @@ class _Compiler:
 
     def _check_types(self, fields: Sequence[Field], full: str) -> None:
         """What was read as operators has to have the types that Spark gives to the query."""
+        if len(full) > _LONGEST:
+            raise Unsupported(
+                NotIncremental("UNSUPPORTED", "the query has too many subqueries that are read repeatedly")
+            )
         found = self.types(full)[: len(fields)]
         if [one.type for one in found] != [one.type for one in fields]:
             raise Unsupported(NotIncremental("UNSUPPORTED", "the query's types are not those that Spark gives it"))

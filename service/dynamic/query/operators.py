@@ -51,6 +51,22 @@ class SourceRows(Operator):
 
 
 @dataclass(eq=False)
+class Constants(Operator):
+    """Rows that are in the query's text."""
+
+    names: tuple[str, ...]
+    rows: list[list[exp.Expr]]
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return ()
+
+    @property
+    def produced(self) -> tuple[str, ...]:
+        return self.names
+
+
+@dataclass(eq=False)
 class Select(Operator):
     input: Operator
     expressions: Expressions

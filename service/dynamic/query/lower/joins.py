@@ -13,8 +13,8 @@ from service.dynamic.query.lower.context import (
     same_name,
 )
 from service.dynamic.query.lower.expressions import lower
-from service.dynamic.query.lower.subqueries import add_join, conjuncts
-from service.dynamic.query.operators import Filter, Matched, Operator, Select, Union, column, used
+from service.dynamic.query.lower.subqueries import add_condition, add_join, conjuncts
+from service.dynamic.query.operators import Constants, Filter, Matched, Operator, Select, Union, column, used
 from service.dynamic.query.sql_types import typed_null
 
 _PIVOT = "PIVOT and UNPIVOT are not supported in an incremental refresh"
@@ -25,7 +25,8 @@ def from_clause(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: Nam
     """The rows of FROM and its joins."""
     start = node.args.get("from_")
     if start is None:
-        ctx.unsupported(node, "a query without FROM")
+        one_row = Constants((ctx.fresh("one"),), [[exp.Literal.number(1)]])
+        return SelectBlock(one_row, NameScope([], [], outer), ctes)
     operator, scope = _item(ctx, start.this, ctes, outer)
     block = SelectBlock(operator, scope, ctes)
     _joins(ctx, node.args.get("joins") or [], block, outer)
@@ -55,6 +56,11 @@ def _join(ctx: Context, join: exp.Join, block: SelectBlock, outer: NameScope | N
     both = NameScope(relations, [*left_scope.visible, *right_scope.visible], outer)
     shared = _shared(ctx, join, left_scope, right_scope, natural=method == "NATURAL")
     conditions: list[exp.Expr] = [exp.EQ(this=column(a), expression=column(b)) for _, a, b in shared]
+    if join.args.get("on") is not None and not side and kind in ("", "INNER"):
+        block.operator, block.scope = _combined(ctx, side, left, right, conditions), both
+        both.block = block
+        add_condition(ctx, join.args["on"], block, lower)
+        return
     if join.args.get("on") is not None:
         inside = SelectBlock(add_join(left, right, []), NameScope(relations, both.visible, outer), block.ctes)
         for each in conjuncts(join.args["on"]):
@@ -151,6 +157,8 @@ def _item(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: NameScope |
         ctx.check_args(node, "this", "alias", "with_")
         lowered = ctx.query(ctx, node.this if not node.args.get("with_") else node, ctes, None)
         return _renamed(ctx, node, lowered, (node.alias,) if node.alias else (), (), outer)
+    if isinstance(node, exp.Values):
+        return _values(ctx, node, ctes, outer)
     if isinstance(node, exp.Lateral | exp.Unnest):
         ctx.refuse("GENERATOR", "LATERAL makes several rows of one", node)
     ctx.unsupported(node, f"{node.sql('spark')[:60]} in FROM")
@@ -177,6 +185,21 @@ def _table(ctx: Context, node: exp.Table, ctes: dict[str, Cte], outer: NameScope
     named = _aliases(ctx, node, named)
     path = (node.alias,) if node.alias else tuple(parts)
     return source, NameScope([Relation(path, tuple(named))], list(named), outer)
+
+
+def _values(
+    ctx: Context, node: exp.Values, ctes: dict[str, Cte], outer: NameScope | None
+) -> tuple[Operator, NameScope]:
+    ctx.check_args(node, "expressions", "alias")
+    nothing = SelectBlock(Constants((), []), NameScope([], []), ctes)
+    rows = [
+        [lower(ctx, value, nothing) for value in (row.expressions if isinstance(row, exp.Tuple) else [row])]
+        for row in node.expressions
+    ]
+    named = [(f"col{i + 1}", ctx.fresh(f"col{i + 1}")) for i in range(len(rows[0]))]
+    constants = Constants(tuple(new for _, new in named), rows)
+    named = _aliases(ctx, node, named)
+    return constants, NameScope([Relation((node.alias,), tuple(named))] if node.alias else [], list(named), outer)
 
 
 def _renamed(
