@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,7 @@ from service.catalog.files.key_lookup import UnreadableFile, read_files
 from service.catalog.files.positions import positions
 from service.catalog.tables import Table
 from service.engine.iceberg.scan_tasks import SnapshotFiles
-from service.engine.jobs.dynamic.job import SnapshotRange
+from service.engine.jobs.dynamic.job import RefreshSource, SnapshotRange
 from service.engine.session.rows import arrow_schema
 from service.model.dynamic.contents import contents, some_of
 from service.model.dynamic.plan import WEIGHT
@@ -44,13 +44,19 @@ def changed_rows(table: Table, ranges: Sequence[SnapshotRange], schema: TableSch
         return None
     try:
         parts = [_weighted(part, s) for side, s in sides for part in _rows(table, side, files[id(side)], columns)]
+        found = pa.concat_tables([_weighted(columns.empty_table(), 1), *parts])
+        if any(sign < 0 for _, sign in sides):
+            found = _net(found)
     except UnreadableFile:
         return None
-    none = _weighted(columns.empty_table(), 1)
-    found = pa.concat_tables(parts) if parts else none
-    if any(sign < 0 for _, sign in sides):
-        found = _net(found)
     return None if found.num_rows > _MOST_ROWS or found.nbytes > _MOST_BYTES else found
+
+
+def with_few_rows(source: RefreshSource, table: Table) -> RefreshSource:
+    """A source of a refresh, with the rows that have changed if they are few."""
+    if not source.changes:
+        return source
+    return replace(source, changed=changed_rows(table, source.changes, source.change_schema))
 
 
 @dataclass(frozen=True)
@@ -152,13 +158,30 @@ def _weighted(rows: pa.Table, sign: int) -> pa.Table:
 
 
 def _net(rows: pa.Table) -> pa.Table:
-    """Rows with the sum of their weights, if it is not 0. Rows whose values Arrow does not group stay as they are."""
+    """Rows with the sum of their weights, if it is not 0."""
     names = [name for name in rows.column_names if name != WEIGHT]
-    if not names or any(kinds.is_nested(rows.schema.field(name).type) for name in names):
-        return rows
+    if any(kinds.is_nested(rows.schema.field(name).type) for name in names):
+        return _net_by_contents(rows, names)
     grouped = rows.group_by(names, use_threads=False).aggregate([(WEIGHT, "sum")])
     net = grouped.select([*names, f"{WEIGHT}_sum"]).rename_columns([*names, WEIGHT])
-    return net.filter(pc.not_equal(net[WEIGHT], 0)).select(rows.column_names).cast(rows.schema)
+    return net.filter(pc.not_equal(net[WEIGHT], 0)).cast(rows.schema)
+
+
+def _net_by_contents(rows: pa.Table, names: list[str]) -> pa.Table:
+    """The same, for values that Arrow does not group."""
+    if rows.num_rows > _MOST_ROWS:
+        raise UnreadableFile("many rows with nested values are compared by Spark")
+    first: dict[tuple[object, ...], int] = {}
+    weights: Counter[int] = Counter()
+    try:
+        found = zip(contents(rows.select(names)), rows[WEIGHT].to_pylist(), strict=True)
+        for number, (content, weight) in enumerate(found):
+            weights[first.setdefault(content, number)] += weight
+    except ValueError as e:
+        raise UnreadableFile("Python cannot hold a value") from e
+    numbers = [number for number, weight in weights.items() if weight]
+    column = pa.array([weights[number] for number in numbers], pa.int64())
+    return rows.select(names).take(pa.array(numbers, pa.int64())).append_column(rows.schema.field(WEIGHT), column)
 
 
 def _probe(rows: pa.Table) -> str | None:

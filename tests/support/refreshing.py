@@ -29,7 +29,7 @@ from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords
 from service.ledger.jobs import JobRecords
 from service.model.call import Call
 from service.model.dynamic.definition import DEFINITION_PROPERTY, Definition, DynamicOptions, DynamicSource
-from service.model.dynamic.plan import WeightedRows, IncrementalPlan
+from service.model.dynamic.plan import IncrementalPlan, WeightedRows
 from service.model.dynamic.state import REFRESH_STATE_PROPERTY
 from service.model.names import BATCH_PROPERTY, TableName
 from service.settings import EditSettings

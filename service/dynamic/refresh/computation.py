@@ -8,7 +8,7 @@ from service.catalog.tables import Table
 from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.edit_base import base_of
 from service.commits.holds import SnapshotHolds
-from service.commits.local_rows import LocalResult, changed_rows
+from service.commits.local_rows import LocalResult, with_few_rows
 from service.dynamic.compiling import Compiled
 from service.dynamic.refresh.decision import Decision
 from service.dynamic.refresh.pins import PinnedSource, known_result
@@ -23,7 +23,6 @@ from service.jobs.jobs import Jobs
 from service.model.dynamic.plan import IncrementalPlan
 from service.model.dynamic.state import REFRESH_STATE_PROPERTY, RefreshState
 from service.model.properties import edit_policy
-from service.model.schema.types import TableSchema
 from service.settings import EditSettings
 
 OPERATION = "REFRESH_DYNAMIC_TABLE"
@@ -166,8 +165,6 @@ def refresh_sources(
         if decision is not None and decision.changes:
             change = decision.changes[number]
             one = replace(one, old_id=change.old_id, changes=change.ranges)
-            if change.ranges and reads_files:
-                columns = tuple(field for field in one.schema.fields if field.name in one.needed)
-                one = replace(one, changed=changed_rows(table, change.ranges, TableSchema(columns)))
+            one = with_few_rows(one, table) if reads_files else one
         found.append(one)
     return found

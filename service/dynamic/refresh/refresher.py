@@ -114,7 +114,10 @@ class Refresher:
         """A dynamic table as it is, for those that depend on it; None if it was never built, or changed by others."""
         result = self.parts.commits.find(table.name, table.uuid)
         known = self.known(result)
-        return None if known.state is None else PinnedSource(result, result.current_snapshot_id, known.bases)
+        if known.state is None:
+            return None
+        as_of_ms = max(known.state.refreshed_ms, table.refreshed_ms or 0)
+        return PinnedSource(result, result.current_snapshot_id, known.bases, as_of_ms)
 
     def compiled(self, definition: Definition, sources: Sequence[PinnedSource]) -> Compiled:
         """The query of a definition over its sources, which is analysed once for each of their schemas."""
@@ -234,7 +237,12 @@ class _Refresh:
         own = tuple(source.state for source in self.sources)
         read = {one.uuid for one in own}
         behind = tuple(base for uuid, base in self.bases.items() if uuid not in read)
-        return RefreshState(self.of.id, self.table.definition.version, self.of.pinned_ms, own, behind)
+        return RefreshState(self.of.id, self.table.definition.version, self._as_of_ms, own, behind)
+
+    @property
+    def _as_of_ms(self) -> int:
+        """The time for which the rows will be right: a source that could not be refreshed is older than the pass."""
+        return min([self.of.pinned_ms, *(one.as_of_ms for one in self.sources if one.as_of_ms is not None)])
 
     def _situation(self, result: Table) -> Situation:
         latest = self.parts.definitions.records.refreshes_of(result.uuid, _MEASURED, state="done")
@@ -257,7 +265,9 @@ class _Refresh:
         return False
 
     def _overtaken(self, result: Table, known: KnownResult) -> Refreshed:
-        return Refreshed(PinnedSource(result, result.current_snapshot_id, known.bases), None)
+        assert known.state is not None
+        source = PinnedSource(result, result.current_snapshot_id, known.bases, known.state.refreshed_ms)
+        return Refreshed(source, None)
 
     def _unchanged(self, now: Situation, decision: Decision) -> Refreshed:
         """Nothing is written: the ledger remembers that the rows are right for later snapshots, too."""
@@ -273,12 +283,12 @@ class _Refresh:
 
     def _done(self, result: Table, record: RefreshRecord, state: RefreshState) -> Refreshed:
         """Record what was done. What cannot be recorded is found in the table by the next refresh."""
-        source = PinnedSource(result, record.snapshot_id, self.bases)
+        source = PinnedSource(result, record.snapshot_id, self.bases, self._as_of_ms)
         record = replace(record, state="done", ended_ms=now_ms())
         records, read = self.parts.definitions.records, {one.table.uuid for one in self.sources}
         try:
             self.parts.cursors.put(result.uuid, Cursors(state.pass_id, state.snapshots), read)
-            records.refreshed(result.uuid, self.of.pinned_ms)
+            records.refreshed(result.uuid, self._as_of_ms)
             records.put_refresh(record)
         except FirnError as e:
             log.error("the refresh of %s could not be recorded: %s", result.name, e.message)

@@ -12,7 +12,7 @@ import sqlglot
 from service.dynamic.query.compile import CompiledPlans, compile_query
 from service.dynamic.query.tables import tables_named, with_views
 from service.errors import InvalidQuery
-from service.model.dynamic.plan import RESULT, WEIGHT, WeightedRows, ReplacedKeys, delta, new, old
+from service.model.dynamic.plan import RESULT, WEIGHT, ReplacedKeys, WeightedRows, delta, new, old
 from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 
 Row = tuple[Any, ...]
