@@ -6,11 +6,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.catalog.tables import Table
-from service.dynamic.classify import QueryChange
-from service.dynamic.creation import Creations, Outcome
+from service.dynamic.declare.classify import QueryChange
+from service.dynamic.declare.creation import Creations, Outcome
 from service.dynamic.definitions import Definitions
-from service.dynamic.passes import PassOutcome
-from service.dynamic.refresh import RefreshProgress
+from service.dynamic.refresh.passes import PassOutcome
+from service.dynamic.refresh.refresher import RefreshProgress
 from service.errors import FirnError
 from service.jobs.background import Background
 from service.model.call import Call

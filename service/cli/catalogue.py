@@ -7,6 +7,7 @@ from service.cli.command import Command
 from service.cli.commands import (
     alter,
     compact,
+    dynamic,
     edits,
     history,
     ingest,
@@ -21,7 +22,6 @@ from service.cli.commands import (
     system,
     tables,
 )
-from service.cli.commands.dynamic import commands as dynamic
 
 GROUPS = {
     "table": "Create, describe and change tables.",

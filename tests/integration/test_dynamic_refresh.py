@@ -97,7 +97,8 @@ def test_a_chain_and_a_diamond_agree_while_their_base_table_is_written(
                 [row] = both.rows()
                 assert row["of_totals"] == row["of_counted"]
                 as_of = {"pass": done["pass_id"]}
-                sql = "SELECT (SELECT sum(n) FROM totals), (SELECT orders FROM counted), count(*) FROM orders"
+                counts = "(SELECT sum(n) FROM totals) AS a, (SELECT orders FROM counted) AS b, count(*) AS c"
+                sql = f"SELECT {counts} FROM orders"
                 [seen] = firn.ok({"operation": "QUERY", "tenant_id": tenant, "sql": sql, "as_of": as_of})["data"]
                 assert len(set(seen.values())) == 1
         finally:
@@ -121,7 +122,7 @@ def test_a_failing_table_says_why_holds_back_its_dependents_and_is_suspended(
     above = Dynamic(firn, tenant, "above", "SELECT count(*) AS n FROM ratio")
     orders.write({"id": -1, "customer": 1, "amount": "1.00"})
     for failures in (1, 2, 3):
-        error = firn.fail(above.request("REFRESH_DYNAMIC_TABLE"), "INVALID_QUERY")
+        error = firn.fail(above.request("REFRESH_DYNAMIC_TABLE"), "REFRESH_HELD_BACK")
         states = {one["table"]: one["state"] for one in error["details"]["tables"]}
         assert states == {"ratio": "failed", "above": "held_back"}
         found = ratio.ok("DESCRIBE_DYNAMIC_TABLE")["description"]

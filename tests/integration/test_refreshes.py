@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from service.errors import InvalidQuery, RowCountMismatch
-from service.model.dynamic.plan import WEIGHT, WeightedRows, IncrementalPlan, ReplacedKeys, Step
+from service.model.dynamic.plan import WEIGHT, IncrementalPlan, ReplacedKeys, Step, WeightedRows
 from service.model.schema.partition import PartitionField
 from tests.harness import Firn
 from tests.support.refreshed import RefreshedTable

@@ -257,6 +257,7 @@ DESTRUCTIVE = [
 ]
 ANSWER = {
     "table_dropped": True,
+    "dropped": [],
     "purged": True,
     "restored": True,
     "rolled_back": True,

@@ -129,6 +129,7 @@ PLANNED = re.compile(
     r"|files|cutoff_at|held_back_by"
     r"|periods|periods_skipped|files_written|files_current|changes"
     r"|date|period|records_(read|ingested|rejected|replaced)|rejects|drift|unchanged|(files|bytes)_rewritten|bytes_read"
+    r"|namespace|table|change|columns_(added|removed)|(not_)?incremental|classes|schema|sources|rebuilds|dependents"
     r"|content_hash|days(_(ingested|unchanged|missing|failed))?|source|changes|dataset|warnings"
 )
 
@@ -136,7 +137,7 @@ PLANNED = re.compile(
 def test_every_operation_with_a_dry_run_is_known() -> None:
     ingestion = {"INGEST", "INGEST_RANGE", "REPLAY", "ACCEPT_DRIFT", "EXPORT", "APPLY_TABLE"}
     edits = {"WRITE", "UPDATE", "DELETE", "UPSERT", "DEDUPLICATE", "UNDO", "ROLLBACK", "RESTORE_BACKUP"}
-    assert {o.name for o in PREVIEWABLE} == edits | {"COMPACT", "REPARTITION", "CLEAN_ORPHANS", *ingestion}
+    assert {o.name for o in PREVIEWABLE} == edits | {"COMPACT", "REPARTITION", "CLEAN_ORPHANS", *ingestion, "CREATE_DYNAMIC_TABLE"}
     assert {o.name for o in discover() if "dry_run" in o.request.model_fields} == {o.name for o in PREVIEWABLE}
 
 

@@ -1,4 +1,4 @@
-"""`firn dynamic …`: tables that are the results of queries, and are kept up to date."""
+"""The commands of `firn dynamic`, and what they send."""
 
 from typing import Any
 

@@ -10,8 +10,8 @@ from service.commits.edit_base import base_of
 from service.commits.holds import SnapshotHolds
 from service.commits.local_rows import LocalResult, with_few_rows
 from service.dynamic.compiling import Compiled
-from service.dynamic.decision import Decision
-from service.dynamic.pins import PinnedSource, known_result
+from service.dynamic.refresh.decision import Decision
+from service.dynamic.refresh.pins import PinnedSource, known_result
 from service.engine.iceberg.reinitialise import ReinitialisedTable
 from service.engine.iceberg.swap import Gate
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource, StagedRefresh

@@ -12,10 +12,10 @@ from service.catalog.refusals import table_exists
 from service.catalog.replaced import check_names, replaced_schema
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.dynamic.classify import QueryChange, classify, is_same_query
 from service.dynamic.compiling import QUERY, Compiled, Compiler
+from service.dynamic.declare.classify import QueryChange, classify, is_same_query
 from service.dynamic.definitions import Definitions, shown_name
-from service.dynamic.passes import NewDefinition, Passes, PassOptions, PassOutcome
+from service.dynamic.refresh.passes import NewDefinition, Passes, PassOptions, PassOutcome
 from service.engine.iceberg.reinitialise import ReinitialisedTable
 from service.errors import FirnError, InvalidQuery, InvalidRequest, RefreshHeldBack, TableExists, TableNotFound
 from service.ledger.dynamic_tables import DynamicTable
