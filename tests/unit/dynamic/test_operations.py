@@ -355,7 +355,8 @@ STATEMENT = "CREATE DYNAMIC TABLE made TARGET_LAG = '5 minutes' AS SELECT id FRO
 @pytest.mark.parametrize(
     ("fields", "field", "message"),
     [
-        ({}, "query", "missing"),
+        ({}, "table", "missing"),
+        ({"name": "made"}, "query", "missing"),
         ({"name": "made", "query": "SELECT id FROM orders"}, "target_lag", "missing"),
         ({"name": "made", "target_lag": "1 hour"}, "query", "missing"),
         ({"name": "made", "query": "SELECT 1", "target_lag": "soon"}, "target_lag", "'5 minutes'"),
@@ -373,7 +374,7 @@ STATEMENT = "CREATE DYNAMIC TABLE made TARGET_LAG = '5 minutes' AS SELECT id FRO
         ({"sql": STATEMENT, "name": "other"}, "name", "'made'"),
         ({"sql": STATEMENT, "table": "other"}, "table", "'made'"),
         ({"sql": STATEMENT.replace("made", "shop.made"), "namespace": "lab"}, "namespace", "'shop'"),
-        ({"sql": STATEMENT.replace("5 minutes", "5 fortnights")}, "sql", "line 1, column 41"),
+        ({"sql": STATEMENT.replace("5 minutes", "5 fortnights")}, "sql", "line 1, column 40"),
         ({"sql": STATEMENT + "; DROP TABLE orders"}, "sql", "line 1, column"),
         ({"sql": STATEMENT.replace(" TARGET_LAG = '5 minutes'", "")}, "sql", "TARGET_LAG is missing"),
         ({"sql": STATEMENT.replace("TARGET_LAG", "TARGET_LAGS")}, "sql", "TARGET_LAG"),
@@ -397,7 +398,7 @@ STATEMENT = "CREATE DYNAMIC TABLE made TARGET_LAG = '5 minutes' AS SELECT id FRO
 def test_a_declaration_with_a_mistake_is_refused_where_it_is(
     shop: Shop, fields: dict[str, Any], field: str, message: str
 ) -> None:
-    response = shop.firn.post(shop.request("CREATE_DYNAMIC_TABLE", None, **fields))
+    response = shop.firn.post({**shop.request("CREATE_DYNAMIC_TABLE", None), **fields})
     assert not response["success"], response
     assert response["error"].get("field") == field, response["error"]
     assert message in response["error"]["message"], response["error"]
@@ -406,6 +407,7 @@ def test_a_declaration_with_a_mistake_is_refused_where_it_is(
 
 def test_what_is_explained_is_a_table_or_a_query(shop: Shop) -> None:
     for fields in ({}, {"table": "details", "query": "SELECT id FROM orders"}):
-        assert shop.fail("INVALID_REQUEST", "EXPLAIN_DYNAMIC_TABLE", None, **fields)["field"] == "query"
+        request = {**shop.request("EXPLAIN_DYNAMIC_TABLE", None), **fields}
+        assert shop.firn.fail(request, "INVALID_REQUEST")["field"] == "query"
     refused = shop.fail("TABLE_NOT_FOUND", "EXPLAIN_DYNAMIC_TABLE", None, query="SELECT id FROM ordres")
     assert (refused["field"], refused["suggestion"]) == ("query", "orders")
