@@ -25,9 +25,14 @@ PYTEST = (sys.executable, "-m", "pytest")
 PR_SET_CHILD_SUBREAPER = 36
 # A JVM that lives a few minutes does not earn back what its second compiler and its concurrent garbage collector cost.
 # The first compiler alone would have too little room for its code, and sweep it all the time.
-# Nor does the code that Spark generates and compiles for each new query pay off with a few rows.
-QUICK_JVM = (
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false"
+# Nor does the code that Spark generates and compiles for each new query pay off with a few rows, and what it remembers
+# of a thousand jobs for a web page that nobody opens.
+QUICK_JVM = " ".join(
+    (
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+        "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+        "-Dspark.ui.retainedJobs=100 -Dspark.ui.retainedStages=100 -Dspark.sql.ui.retainedExecutions=20",
+    )
 )
 
 Command = tuple[str, ...]

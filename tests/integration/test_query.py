@@ -599,7 +599,11 @@ def test_a_query_reads_more_tables_than_are_kept(firn: Firn, tenant: str) -> Non
     ask = {"operation": "QUERY", "tenant_id": tenant, "table": "t0", "join": joins[1:], "projection": ["t17.id"]}
     assert firn.ok(ask)["data"] == [{"t17.id": 1}]
     assert firn.rows(tenant, "t0") == [{"id": 1}]
-    assert all(len(names) <= 18 for names in views(firn))
+    for names in views(firn):
+        # A view with the places of its rows may stand beside it.
+        plain = {name for name in names if not name.endswith("_placed")}
+        assert len(plain) <= 18
+        assert {name.removesuffix("_placed") for name in names} == plain
 
 
 def test_sql_reads_a_table_whose_name_begins_with_a_digit(firn: Firn, tenant: str) -> None:

@@ -102,8 +102,10 @@ def test_nothing_is_replayed_without_a_quarantine(firn: Firn, tenant: str, tmp_p
     ("fields", "field"),
     [({"date": "2024-01-01", "to": "2024-01-02"}, "date"), ({"from": "2024-01-02", "to": "2024-01-01"}, "to")],
 )
-def test_impossible_dates_are_refused(sales: IngestedTable, fields: dict[str, Any], field: str) -> None:
-    assert sales.fail("INVALID_REQUEST", "REPLAY", **fields)["field"] == field
+def test_impossible_dates_are_refused(
+    firn: Firn, tenant: str, tmp_path: Path, fields: dict[str, Any], field: str
+) -> None:
+    assert IngestedTable(firn, tenant, tmp_path).fail("INVALID_REQUEST", "REPLAY", **fields)["field"] == field
 
 
 def test_a_replay_that_ended_before_it_cleared_the_quarantine_counts_nothing_twice(
