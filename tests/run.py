@@ -172,6 +172,8 @@ def main(arguments: list[str]) -> int:
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(group.name for group in found)}")
     if not chosen.all:
         os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
+    # Otherwise each of the many processes of a run compiles every module again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     adopt_orphans()
     results: list[Result] = []
     for group in found:

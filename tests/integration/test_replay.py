@@ -113,7 +113,10 @@ def test_a_replay_that_ended_before_it_cleared_the_quarantine_counts_nothing_twi
 ) -> None:
     monkeypatch.setattr(Replays, "_remove_marked", lambda *_: None)
     sales.ok("REPLAY", dataset=CORRECTED)
-    assert len(sales.quarantined()) == 4
+    found = sales.quarantined()
+    assert [r["raw"].partition(",")[0] for r in found if r["replay_id"]] == ["2", "5"]
+    assert [(r["rule"], r["column_name"]) for r in found if r["replay_id"]] == [("", None)] * 2
+    assert len(found) == 4
     monkeypatch.undo()
     # Other rules than before: what the table has is decided by what it says, not by the rules.
     assert counts(sales.ok("REPLAY", dataset={"columns": COLUMNS})) == (2, 1, 1)
@@ -191,6 +194,7 @@ def test_the_same_file_after_a_replay_is_a_no_op_if_the_current_rules_give_what_
     assert table.ids() == [2, 3]
 
 
+@pytest.mark.thorough
 def test_a_replay_in_the_background_ends_with_the_response_that_it_would_have_had(sales: IngestedTable) -> None:
     accepted = sales.ok("REPLAY", dataset=CORRECTED, **{"async": True})
 
