@@ -15,7 +15,7 @@ from service.engine.jobs import rewrite as rewriting
 from service.engine.session.java import each
 from service.maintenance.compact import merge
 from tests.harness import Firn, wait_until
-from tests.support.marks import thorough_except
+from tests.support.marks import thorough_after, thorough_except
 from tests.support.tables import TableById
 
 SCHEMA = {
