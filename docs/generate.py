@@ -37,10 +37,17 @@ _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 def generated(text: str, operations: list[Operation]) -> str:
     """The page of an operation, or of all, with its parts written again; KeyError for a part that no operation has."""
-    parts = {operation.name: _operation(operation) for operation in operations}
-    parts["every_request"] = _table(common_rows(), needed=True)
-    parts["groups"] = _groups({operation.name: operation for operation in operations})
-    return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)
+    by_name = {operation.name: operation for operation in operations}
+
+    def part(name: str) -> str:
+        match name:
+            case "every_request":
+                return _table(common_rows(), needed=True)
+            case "groups":
+                return _groups(by_name)
+        return _operation(by_name[name])
+
+    return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{part(found[1])}\n<!-- end -->", text)
 
 
 def generated_metrics(text: str) -> str:

@@ -25,9 +25,14 @@ PYTEST = (sys.executable, "-m", "pytest")
 PR_SET_CHILD_SUBREAPER = 36
 # A JVM that lives a few minutes does not earn back what its second compiler and its concurrent garbage collector cost.
 # The first compiler alone would have too little room for its code, and sweep it all the time.
-# Nor does the code that Spark generates and compiles for each new query pay off with a few rows.
-QUICK_JVM = (
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false"
+# Nor does the code that Spark generates and compiles for each new query pay off with a few rows, and what it remembers
+# of a thousand jobs for a web page that nobody opens.
+QUICK_JVM = " ".join(
+    (
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+        "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+        "-Dspark.ui.retainedJobs=100 -Dspark.ui.retainedStages=100 -Dspark.sql.ui.retainedExecutions=20",
+    )
 )
 
 Command = tuple[str, ...]
@@ -167,6 +172,8 @@ def main(arguments: list[str]) -> int:
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(group.name for group in found)}")
     if not chosen.all:
         os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
+    # Otherwise each of the many processes of a run compiles every module again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     adopt_orphans()
     results: list[Result] = []
     for group in found:

@@ -19,7 +19,7 @@ from tests.cli import call, shows
 from tests.harness import Firn
 
 EXAMPLE = ROOT / "examples" / "sales"
-YEAR = "## The whole year\n"
+JANUARY, WHOLE_YEAR = (EXAMPLE / "README.md").read_text().split("## The whole year\n")
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SQLITE = re.compile(r"sqlite3 -readonly \S+ (.+)")
 
@@ -71,9 +71,8 @@ def test_every_command_of_the_walk_through_prints_what_it_shows(
     folder = tmp_path / "sales"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("data", ".firn"))
     monkeypatch.chdir(folder)
-    january, year = (EXAMPLE / "README.md").read_text().split(YEAR)
     walk = Walk(firn, tenant, folder)
-    lines = list(commands(january if part == "January" else january + year))
+    lines = list(commands(JANUARY if part == "January" else JANUARY + WHOLE_YEAR))
     assert len(lines) > 15
     for line, shown in lines:
         printed = walk.run(line)

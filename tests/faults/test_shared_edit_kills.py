@@ -91,11 +91,14 @@ def test_edits_that_share_a_commit_are_neither_lost_nor_doubled_nor_miscounted(v
             for tried in range(1, TRIES + 1):
                 try:
                     batch = victim.kill_process(point, proxy)
-                    break
                 except NotReached:
                     assert tried < TRIES, f"{TRIES} times the service was not {point} when it was killed"
                     _steps(clients, working, 1)
-            _steps(clients, working, 4)
+                else:
+                    _steps(clients, working, 4)
+                    # On a busy machine the batch may have one request only, and then nothing was shared.
+                    if point.comes_to != "done" or len(victim.disk.request_ids(batch)) > 1:
+                        break
         finally:
             stop.set()
         for one in working:

@@ -162,6 +162,7 @@ def test_older_rows_of_a_key_are_replaced_if_asked(firn: Firn, tenant: str) -> N
     assert [(row["id"], row["n"], row["name"]) for row in table.rows()] == [(1, 9, "2"), (2, 2, None), (3, 3, None)]
 
 
+@pytest.mark.thorough
 def test_a_job_has_the_counts_as_its_result(firn: Firn, tenant: str) -> None:
     table = Merged(firn, tenant)
     table.write({"id": 1, "n": 1})

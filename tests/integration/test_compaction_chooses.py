@@ -30,20 +30,23 @@ def times(*moments: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("listed", thorough_after(1, [False, True]), ids=["object", "list"])
 @pytest.mark.parametrize(
     ("by", "inside", "outside"),
-    [
-        ({"field": "id", "transform": "bucket", "num_buckets": 4}, ids(*IN_ONE_BUCKET), ids(*IN_ANOTHER)),
-        ({"field": "id", "transform": "truncate", "width": 10}, ids(*range(10, 15)), ids(*range(20, 25))),
-        (
-            {"field": "at", "transform": "day"},
-            times(*(f"2024-01-01T0{n}:00:00" for n in range(5))),
-            times(*(f"2024-01-02T0{n}:00:00" for n in range(5))),
-        ),
-        (
-            {"field": "at", "transform": "hour"},
-            times(*(f"2024-01-01T01:0{n}:00" for n in range(5))),
-            times(*(f"2024-01-01T02:0{n}:00" for n in range(5))),
-        ),
-    ],
+    thorough_after(
+        3,
+        [
+            ({"field": "id", "transform": "bucket", "num_buckets": 4}, ids(*IN_ONE_BUCKET), ids(*IN_ANOTHER)),
+            ({"field": "id", "transform": "truncate", "width": 10}, ids(*range(10, 15)), ids(*range(20, 25))),
+            (
+                {"field": "at", "transform": "day"},
+                times(*(f"2024-01-01T0{n}:00:00" for n in range(5))),
+                times(*(f"2024-01-02T0{n}:00:00" for n in range(5))),
+            ),
+            (
+                {"field": "at", "transform": "hour"},
+                times(*(f"2024-01-01T01:0{n}:00" for n in range(5))),
+                times(*(f"2024-01-01T02:0{n}:00" for n in range(5))),
+            ),
+        ],
+    ),
     ids=["bucket", "truncate", "day", "hour"],
 )
 def test_a_partition_filter_takes_all_small_files_of_a_partition_whatever_values_they_hold(

@@ -4,6 +4,7 @@ import pytest
 
 from tests.harness import Firn
 from tests.integration.repartitioning import Table as Repartitioned
+from tests.support.marks import thorough_after
 from tests.support.tables import TableById
 
 FIELDS = {"id": {"type": "long", "required": True}, **{name: {"type": "integer"} for name in ("a", "b")}}
@@ -22,12 +23,15 @@ def many(firn: Firn, tenant: str) -> TableById:
 
 @pytest.mark.parametrize(
     ("code", "column", "expression"),
-    [
-        ("INVALID_QUERY", "r", "a / b"),
-        ("INVALID_QUERY", "a", "2147483648 - b"),
-        ("INVALID_REQUEST", "id", "nullif(id, 39)"),
-        ("INVALID_QUERY", "r", "CAST(CASE WHEN id = 39 THEN 'x' ELSE '1' END AS double)"),
-    ],
+    thorough_after(
+        2,
+        [
+            ("INVALID_QUERY", "r", "a / b"),
+            ("INVALID_REQUEST", "id", "nullif(id, 39)"),
+            ("INVALID_QUERY", "a", "2147483648 - b"),
+            ("INVALID_QUERY", "r", "CAST(CASE WHEN id = 39 THEN 'x' ELSE '1' END AS double)"),
+        ],
+    ),
 )
 def test_a_value_that_cannot_be_for_one_row_is_refused_before_the_commit(
     many: TableById, code: str, column: str, expression: str

@@ -11,12 +11,22 @@ from tests.support.ingesting import HEADER, IngestedTable, row
 DAYS = {"2024-01-01": [1, 2], "2024-01-02": [3, 4], "2024-02-01": [5]}
 
 
-@pytest.fixture
-def sales(firn: Firn, tenant: str, tmp_path: Path) -> IngestedTable:
-    table = IngestedTable(firn, tenant, tmp_path)
+def ingested(firn: Firn, tenant: str, folder: Path) -> IngestedTable:
+    table = IngestedTable(firn, tenant, folder)
     for day, ids in DAYS.items():
         table.ingest(day, HEADER + "".join(row(n) for n in ids))
     return table
+
+
+@pytest.fixture
+def sales(firn: Firn, tenant: str, tmp_path: Path) -> IngestedTable:
+    return ingested(firn, tenant, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def unchanged(firn: Firn, tmp_path_factory: pytest.TempPathFactory) -> IngestedTable:
+    """A table that no test changes."""
+    return ingested(firn, "ingest-columns", tmp_path_factory.mktemp("unchanged"))
 
 
 def places(table: IngestedTable) -> dict[int, tuple[str, str, str]]:
@@ -28,13 +38,13 @@ def expected(*ids: int) -> dict[int, tuple[str, str, str]]:
     return {n: every[n] for n in ids}
 
 
-def test_no_answer_shows_them_unless_they_are_named(sales: IngestedTable) -> None:
-    assert not any(name.startswith("_firn_") for name in sales.rows()[0])
-    assert not any(name.startswith("_firn_") for name in sales.description["schema"]["fields"])
-    assert sales.description["partition"] == {"partitions": []}
-    assert places(sales) == expected(1, 2, 3, 4, 5)
-    assert sales.ids(filter={"_firn_period": "2024-01"}) == [1, 2, 3, 4]
-    grouped = sales.rows(group_by=["_firn_date"], aggregations=[{"op": "count"}], sort=["_firn_date"])
+def test_no_answer_shows_them_unless_they_are_named(unchanged: IngestedTable) -> None:
+    assert not any(name.startswith("_firn_") for name in unchanged.rows()[0])
+    assert not any(name.startswith("_firn_") for name in unchanged.description["schema"]["fields"])
+    assert unchanged.description["partition"] == {"partitions": []}
+    assert places(unchanged) == expected(1, 2, 3, 4, 5)
+    assert unchanged.ids(filter={"_firn_period": "2024-01"}) == [1, 2, 3, 4]
+    grouped = unchanged.rows(group_by=["_firn_date"], aggregations=[{"op": "count"}], sort=["_firn_date"])
     assert [r["_firn_date"] for r in grouped] == list(DAYS)
 
 
@@ -48,8 +58,8 @@ def test_no_answer_shows_them_unless_they_are_named(sales: IngestedTable) -> Non
         ("SELECT _firn_period, count(*) AS n FROM sales GROUP BY _firn_period", {"_firn_period", "n"}),
     ],
 )
-def test_sql_shows_them_only_if_it_names_them(sales: IngestedTable, sql: str, names: set[str]) -> None:
-    found = sales.firn.ok({"operation": "QUERY", "tenant_id": sales.tenant, "sql": sql})["data"]
+def test_sql_shows_them_only_if_it_names_them(unchanged: IngestedTable, sql: str, names: set[str]) -> None:
+    found = unchanged.firn.ok({"operation": "QUERY", "tenant_id": unchanged.tenant, "sql": sql})["data"]
     assert set(found[0]) == names
 
 
@@ -91,18 +101,20 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("operation", "fields"), REFUSED)
-def test_operations_that_know_no_date_are_refused(sales: IngestedTable, operation: str, fields: dict[str, Any]) -> None:
-    assert "INGEST" in sales.fail("INVALID_REQUEST", operation, **fields)["message"]
+def test_operations_that_know_no_date_are_refused(
+    unchanged: IngestedTable, operation: str, fields: dict[str, Any]
+) -> None:
+    assert "INGEST" in unchanged.fail("INVALID_REQUEST", operation, **fields)["message"]
 
 
-def test_a_bulk_load_is_refused(sales: IngestedTable) -> None:
-    path = f"/tables/{sales.tenant}/default/sales/records"
-    sent = sales.firn.client.post(path, content=b'{"id": 9}\n', headers={"Content-Type": "application/x-ndjson"})
+def test_a_bulk_load_is_refused(unchanged: IngestedTable) -> None:
+    path = f"/tables/{unchanged.tenant}/default/sales/records"
+    sent = unchanged.firn.client.post(path, content=b'{"id": 9}\n', headers={"Content-Type": "application/x-ndjson"})
     assert (sent.status_code, sent.json()["error"]["code"]) == (400, "INVALID_REQUEST")
 
 
-def test_the_description_has_the_table_file_and_the_dataset(sales: IngestedTable) -> None:
-    found = sales.description["ingestion"]
+def test_the_description_has_the_table_file_and_the_dataset(unchanged: IngestedTable) -> None:
+    found = unchanged.description["ingestion"]
     assert found["table"] == {"name": "sales"}
     assert [column["name"] for column in found["dataset"]["columns"]] == [
         "id",

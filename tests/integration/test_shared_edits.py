@@ -13,6 +13,7 @@ from service.catalog.files.data_files import list_files
 from service.commits.commit import Commits
 from service.writes.writes import Writes
 from tests.harness import Firn, wait_until
+from tests.support.marks import thorough_except
 from tests.support.tables import TableById
 
 FIELDS = {
@@ -86,7 +87,11 @@ def request_id(answer: dict[str, Any]) -> str:
     return str(answer["metadata"]["request_id"])
 
 
-@pytest.fixture(params=["plain", "partitioned"])
+LAYOUTS = ["plain", "partitioned"]
+IN_ONE_LAYOUT = pytest.mark.parametrize("shop", thorough_except(["partitioned"], LAYOUTS), indirect=True)
+
+
+@pytest.fixture(params=LAYOUTS)
 def shop(firn: Firn, tenant: str, request: pytest.FixtureRequest) -> Shop:
     return Shop(firn, tenant, **({"partition": BY_KIND} if request.param == "partitioned" else {}))
 
@@ -164,7 +169,7 @@ def test_values_of_every_shape_are_set_as_an_edit_alone_sets_them(shop: Shop) ->
     assert {**one, "id": 2} == two
 
 
-@pytest.mark.parametrize("row_level", ["copy_on_write", "auto", "merge_on_read"])
+@pytest.mark.parametrize("row_level", thorough_except(["merge_on_read"], ["copy_on_write", "auto", "merge_on_read"]))
 def test_the_table_says_how_rows_are_deleted(firn: Firn, tenant: str, row_level: str) -> None:
     shop = Shop(firn, tenant, properties={"edits": {"row_level": row_level}})
     shop.ok("WRITE", records=[row(n, n) for n in range(10)])
@@ -185,6 +190,7 @@ def test_the_table_says_how_rows_are_deleted(firn: Firn, tenant: str, row_level:
     assert shop.lefts() == {n: n for n in range(10)}
 
 
+@IN_ONE_LAYOUT
 def test_a_single_edit_by_key_is_a_commit_of_its_own_with_the_same_answer_as_ever(shop: Shop) -> None:
     shop.ok("WRITE", records=[row(n, n) for n in range(4)])
     answer = shop.firn.ok(shop.upsert({"id": 1, "left": 5}, row(9)))
@@ -204,6 +210,7 @@ def test_a_refused_request_does_not_keep_the_others_from_their_commit(firn: Firn
     assert shop.ids() == [1]
 
 
+@IN_ONE_LAYOUT
 class TestUndo:
     """Each request of a shared commit is undone on its own, as if it had a commit of its own."""
 
@@ -296,6 +303,7 @@ def test_older_files_are_read_as_the_table_has_their_columns_now(firn: Firn, ten
     assert shop.rows() == [{"id": 1, "left": 5, "x": "new"}, {"id": 2, "left": 6, "x": None}]
 
 
+@IN_ONE_LAYOUT
 def test_small_files_do_not_pile_up_where_rows_are_changed_one_by_one(shop: Shop) -> None:
     shop.ok("WRITE", records=[row(n) for n in range(10)])
     for n in range(12):
@@ -303,6 +311,7 @@ def test_small_files_do_not_pile_up_where_rows_are_changed_one_by_one(shop: Shop
     assert len(shop.current_files()) == 1
 
 
+@IN_ONE_LAYOUT
 def test_rows_that_delete_files_deleted_stay_deleted(shop: Shop) -> None:
     shop.ok("WRITE", records=[row(n, n) for n in range(8)])
     shop.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
@@ -333,6 +342,7 @@ def changed_by(kind: str, key: int, value: int, lefts: dict[int, int]) -> dict[s
     return {"records_updated": 1} if there else {"records_inserted": 1}
 
 
+@IN_ONE_LAYOUT
 def test_sixteen_clients_change_the_same_rows_and_every_answer_is_that_of_one_after_the_other(shop: Shop) -> None:
     """HISTORY has the order of all requests that changed something; a plain model takes them in this order."""
     first = shop.ok("WRITE", records=[row(key, -key) for key in range(KEYS)])

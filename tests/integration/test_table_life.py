@@ -189,8 +189,18 @@ def test_maintenance_removes_the_files_of_a_dropped_table_after_its_retention(fi
     firn.fail({"operation": "RESTORE_TABLE", "tenant_id": tenant, "table": "t"}, "TABLE_NOT_FOUND", 404)
 
 
-@pytest.mark.parametrize("what", ["RENAME_TABLE", "DROP_TABLE"])
-@pytest.mark.parametrize("work", ["COMPACT", "REPARTITION"])
+@pytest.mark.parametrize(
+    ("work", "what"),
+    thorough_after(
+        2,
+        [
+            ("COMPACT", "RENAME_TABLE"),
+            ("REPARTITION", "DROP_TABLE"),
+            ("COMPACT", "DROP_TABLE"),
+            ("REPARTITION", "RENAME_TABLE"),
+        ],
+    ),
+)
 def test_work_in_progress_on_a_table_that_is_dropped_leaves_nothing_and_harms_nothing(
     firn: Firn, tenant: str, work: str, what: str
 ) -> None:

@@ -292,7 +292,9 @@ def test_rows_as_of_a_snapshot_and_a_time(firn: Firn, tenant: str) -> None:
         assert firn.fail(query, "SNAPSHOT_NOT_FOUND", 404)["field"] == "as_of"
 
 
-@pytest.mark.parametrize(("one", "other"), [("a-b", "a_b"), ("A", "a"), ("a__b", "a"), ("a_2d", "a-"), ("a__2", "a-")])
+@pytest.mark.parametrize(
+    ("one", "other"), thorough_after(2, [("a-b", "a_b"), ("a_2d", "a-"), ("A", "a"), ("a__b", "a"), ("a__2", "a-")])
+)
 def test_tenants_with_like_names_cannot_meet(firn: Firn, tenant: str, one: str, other: str) -> None:
     owners = {f"{tenant}{one}": 1, f"{tenant}{other}": 2}
     for owner, number in owners.items():

@@ -270,7 +270,8 @@ def test_the_keys_of_an_upsert_count_under_the_names_that_their_columns_have_now
     assert error["details"]["request_ids"] == [upsert]
 
 
-@pytest.mark.parametrize("partition", thorough_after(1, [None, BY_KIND]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("partition", [None, BY_KIND])
 def test_a_write_that_shared_a_batch_is_undone_for_its_own_rows_only(
     firn: Firn, tenant: str, partition: dict[str, Any] | None
 ) -> None:

@@ -49,8 +49,12 @@ def select_sql(
     measured: bool = False,
 ) -> "ArrowBatches":
     """A SELECT's rows, in the same way."""
-    with tenant_sql.framed(session, statement, check) as (df, names):
-        return _open(df, names, window, rows, tag, measured)
+
+    def opened(statement: UntrustedSelect) -> "ArrowBatches":
+        with tenant_sql.framed(session, statement, check) as (df, names):
+            return _open(df, names, window, rows, tag, measured)
+
+    return tenant_sql.opaque_if_needed(statement, opened)
 
 
 def cancel(tag: str) -> None:

@@ -255,12 +255,14 @@ def _by_file(constants: Constants, parameters: Parameters) -> Iterator[str]:
 
 
 def quarantined(source: str, rules: Sequence[Rule], line: str, constants: Constants, parameters: Parameters) -> str:
-    """Rejected rows as rows of the quarantine table."""
+    """Rejected or replayed rows as rows of the quarantine table."""
     texts = ", ".join(parameters.add(rule.text) for rule in rules)
     names = ", ".join(parameters.add(rule.column or "") for rule in rules)
     raw = f"make_valid_utf8({RAW})"
-    listed = [f"{line} AS line", f"{raw} AS raw", f"element_at(array({texts}), {RULE} + 1) AS rule"]
-    listed.append(f"nullif(element_at(array({names}), {RULE} + 1), '') AS column_name")
+    # A replayed row breaks none. Spark takes element_at for not null, though its index may be.
+    rule = f"CASE WHEN {RULE} IS NULL THEN '' ELSE element_at(array({texts}), {RULE} + 1) END"
+    column = f"CASE WHEN {RULE} IS NOT NULL THEN nullif(element_at(array({names}), {RULE} + 1), '') END"
+    listed = [f"{line} AS line", f"{raw} AS raw", f"{rule} AS rule", f"{column} AS column_name"]
     listed += _by_file(constants, parameters)
     return f"SELECT {', '.join(listed)} FROM {source}"
 

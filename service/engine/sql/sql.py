@@ -13,7 +13,7 @@ from service.engine.session.java import java_class
 from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.model.expressions.functions import FUNCTIONS
-from service.model.expressions.kinds import BINARY, DOUBLE, STRING, UUID, family
+from service.model.expressions.kinds import BINARY, BOOLEAN, DOUBLE, STRING, UUID, family
 from service.model.expressions.tree import Case, Cast, ColumnValue, Constant, Expression, FunctionCall, Node
 from service.model.filters import predicates
 from service.model.schema.columns import Column, MapKey
@@ -221,10 +221,10 @@ def at_snapshot(table: str, snapshot_id: int | None) -> str:
 
 
 def opaque(text: str, kind: ColumnType) -> str:
-    """The same value of a uuid, or of a struct with one, in a form that only Spark compares.
+    """The same value in a form that only Spark compares: for uuids, structs with one, and computed booleans.
 
     Iceberg would skip files and row groups by their least and greatest uuid, but Java orders uuids differently from the
-    files: as two signed numbers.
+    files: as two signed numbers. Spark's translation of filters for Iceberg fails at some booleans within an operand.
     """
     return f"concat({text}, '')" if kind == UUID else f"element_at(transform(array({text}), same -> same), 1)"
 
@@ -242,13 +242,25 @@ def _node(node: Node, parameters: Parameters) -> str:
         case FunctionCall("div", (left, right), _) if {left.kind, right.kind} & _FLOATS:
             # Spark's own does not support floating-point numbers.
             return f"CAST(({_node(left, parameters)} / {_node(right, parameters)}) AS BIGINT)"
-        case FunctionCall(name, arguments, _):
+        case FunctionCall("and" | "or" | "not" as name, arguments, _):
             return _call(name, [_node(argument, parameters) for argument in arguments])
+        case FunctionCall(name, arguments, _):
+            return _call(name, [_operand(argument, parameters) for argument in arguments])
         case Case(of, branches, otherwise, _):
-            text = "CASE" if of is None else f"CASE {_node(of, parameters)}"
+            text = "CASE" if of is None else f"CASE {_operand(of, parameters)}"
             for condition, value in branches:
-                text += f" WHEN {_node(condition, parameters)} THEN {_node(value, parameters)}"
-            return f"{text} END" if otherwise is None else f"{text} ELSE {_node(otherwise, parameters)} END"
+                text += f" WHEN {_node(condition, parameters)} THEN {_operand(value, parameters)}"
+            return f"{text} END" if otherwise is None else f"{text} ELSE {_operand(otherwise, parameters)} END"
+
+
+def _operand(node: Node, parameters: Parameters) -> str:
+    """The value of a node that is more than a condition.
+
+    Spark translates filters for Iceberg, and fails at a boolean null below AND or OR. It replaces such nulls in
+    conditions, but not in operands, and makes some itself: `a = 1.5` of an integer becomes `a IS NULL AND NULL`.
+    """
+    text = _node(node, parameters)
+    return opaque(text, BOOLEAN) if node.kind == BOOLEAN and isinstance(node, FunctionCall | Case) else text
 
 
 def _call(name: str, arguments: list[str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 
@@ -31,6 +31,8 @@ _REASON = re.compile(r"\[[A-Z_.]+\] (.*?)(?: SQLSTATE:|$)", re.DOTALL)
 _MAX_DIGITS = 38
 # Arrow's messages have at most 63 levels; deeper values cannot be read from Spark.
 _MAX_DEPTH = 62
+_TRANSLATION = "V2ExpressionBuilder"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class UntrustedSelect:
     limit: int
     offset: int
     explain: bool = False
+    is_opaque: bool = False
+    """Whether only Spark filters rows, and Iceberg skips no files."""
 
 
 def parse(session: SparkSession, text: str) -> str:
@@ -97,6 +101,31 @@ def run(
     Before it runs, `check` gets the analysed plan, and returns how many tables it reads. `repeatable` says of a plan
     whether each run returns the same rows. With `again`, this page is not the first.
     """
+    return opaque_if_needed(statement, lambda one: _run(session, one, check, repeatable, measured, again))
+
+
+def opaque_if_needed(statement: UntrustedSelect, select: Callable[[UntrustedSelect], T]) -> T:
+    """What `select` returns for the statement; if Spark fails to translate its filters for Iceberg, without that.
+
+    It fails at a boolean null below AND or OR, as in `(a = 1.5) IS NULL`: of an integer, it makes this comparison
+    `a IS NULL AND NULL`.
+    """
+    try:
+        return select(statement)
+    except Py4JJavaError as e:
+        if statement.is_opaque or _TRANSLATION not in str(e):
+            raise
+    return select(replace(statement, is_opaque=True))
+
+
+def _run(
+    session: SparkSession,
+    statement: UntrustedSelect,
+    check: Callable[[str], int],
+    repeatable: Callable[[str], bool],
+    measured: bool,
+    again: bool,
+) -> Selected:
     places = [(view.spark_name, view.snapshot_id) for view in statement.views]
     window = Window(statement.offset, statement.limit + 1)
     with pinned_reads(session, places) as pinned, framed(session, statement, check, pinned) as (df, names):
@@ -127,7 +156,7 @@ def framed(
         internal = {fold_case(view.name): [f.name for f in _internal(view, named)] for view in statement.views}
         text = without_internal_columns(_parsed(session, statement.text), statement.text, internal)
         statement = replace(statement, text=text)
-    with _views(session, statement.views, pinned or {}, named):
+    with _views(session, statement, pinned or {}, named):
         df = _analysed(session, statement)
         _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)
         yield df, _names(df)
@@ -135,16 +164,16 @@ def framed(
 
 @contextmanager
 def _views(
-    session: SparkSession, views: Sequence[TableView], pinned: Mapping[Place, PinnedTable], named: Set[str]
+    session: SparkSession, statement: UntrustedSelect, pinned: Mapping[Place, PinnedTable], named: Set[str]
 ) -> Iterator[None]:
     """Views of the tables, for the block, with those of their internal columns that are named."""
     made = []
     try:
-        for view in views:
+        for view in statement.views:
             found = pinned.get((view.spark_name, view.snapshot_id))
             text = f"SELECT * FROM {at_snapshot(view.spark_name, view.snapshot_id)}"
             table = found.frame if found else session.sql(text)
-            if has_uuid(view.schema) or view.schema.hidden:
+            if has_uuid(view.schema) or view.schema.hidden or statement.is_opaque:
                 shown = [*view.schema.fields, *_internal(view, named)]
                 if not shown:
                     raise InvalidQuery(
@@ -153,7 +182,10 @@ def _views(
                     )
                 columns = [(identifier(field.name), field.type) for field in shown]
                 table = table.selectExpr(
-                    *(f"{opaque(name, kind)} AS {name}" if contains_uuid(kind) else name for name, kind in columns)
+                    *(
+                        f"{opaque(name, kind)} AS {name}" if contains_uuid(kind) or statement.is_opaque else name
+                        for name, kind in columns
+                    )
                 )
             table.createOrReplaceTempView(identifier(view.name))
             made.append(view.name)

@@ -26,7 +26,7 @@ WORDS = {
     *("AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "DIV", "CASE", "WHEN", "THEN"),
     *("ELSE", "END", "CAST", "TRY_CAST", "AS", "STRING", "INT", "BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP"),
     *("TIMESTAMP_NTZ", "BINARY", "DECIMAL", "array", "transform", "element_at", "_firn_value", "regexp_like", "lower"),
-    *("raise_error", "concat"),
+    *("raise_error", "concat", "same"),
 }
 
 
@@ -75,6 +75,17 @@ def test_a_uuid_is_compared_by_spark_alone() -> None:
     assert rendered("u IN (name)") == ("(concat(`u`, '') IN (`name`))", [])
     assert rendered("upper(home.key) IS NULL") == ("(upper(concat(`home`.`key`, '')) IS NULL)", [])
     assert rendered("u IS NULL") == ("(`u` IS NULL)", [])
+
+
+def test_a_computed_boolean_within_an_operand_is_evaluated_by_spark_alone() -> None:
+    alone = "element_at(transform(array({}), same -> same), 1)".format
+    assert rendered("(a = 1.50) IS NULL")[0] == f"({alone('(`a` = CAST(:p0 AS DECIMAL(3,2)))')} IS NULL)"
+    assert rendered("coalesce(a < b, ok)")[0] == f"coalesce({alone('(`a` < `b`)')}, `ok`)"
+    assert (
+        rendered("CASE WHEN a < b THEN ok AND NULL END")[0]
+        == f"CASE WHEN (`a` < `b`) THEN {alone('(`ok` AND NULL)')} END"
+    )
+    assert rendered("NOT (a < b AND (ok OR b > a))")[0] == "(NOT ((`a` < `b`) AND (`ok` OR (`b` > `a`))))"
 
 
 def test_a_text_becomes_a_uuid_only_if_it_is_one() -> None:
