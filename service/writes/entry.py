@@ -16,6 +16,7 @@ from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.names import TableName
 from service.model.records import read_records
 from service.model.schema.derived import only_derived_added
+from service.writes.many import read_many
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,12 @@ class PendingWrite:
         """Check the records against a table's schema; InvalidRecord says what does not fit."""
         refuse_ingestion_table(table.properties, table.name.table, "WRITE")
         self.count = len(self.records)
-        values = read_records(table.schema, self.records)
-        self.table = table
         if self.small:
-            self.columns = values
+            self.columns = read_records(table.schema, self.records)
         else:
-            self.columns = to_arrow(table.schema, values)
+            self.columns = read_many(table.schema, self.records)
             self.records = []
+        self.table = table
 
     def follow(self, table: Table) -> bool:
         """Fit records that are not kept as they came to the table as it is now; false if that is impossible.

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,15 +47,7 @@ def merge(part: MergePart, shape: FileShape) -> int:
     groups = _groups(part.paths, shape)
     first = next(groups, shape.schema.empty_table())
     try:
-        with pq.ParquetWriter(
-            to,
-            shape.schema,
-            use_dictionary=_repeating(first),
-            compression=shape.codec,
-            store_schema=False,
-            store_decimal_as_integer=True,
-            write_page_index=True,
-        ) as writer:
+        with pq.ParquetWriter(to, shape.schema, **written_like(shape, first)) as writer:
             for table in itertools.chain([first], groups):
                 writer.write_table(table, row_group_size=max(1, table.num_rows))
                 rows += table.num_rows
@@ -98,6 +91,17 @@ def _groups(paths: Sequence[str], shape: FileShape) -> Iterator[pa.Table]:
                     waiting, size = [], 0
     if waiting:
         yield pa.concat_tables(waiting).cast(shape.schema)
+
+
+def written_like(shape: FileShape, first: pa.Table) -> dict[str, Any]:
+    """The options of Arrow's writer for files that begin with these rows."""
+    return {
+        "use_dictionary": _repeating(first),
+        "compression": shape.codec,
+        "store_schema": False,
+        "store_decimal_as_integer": True,
+        "write_page_index": True,
+    }
 
 
 def _repeating(table: pa.Table) -> list[str]:
