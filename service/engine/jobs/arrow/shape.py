@@ -14,8 +14,9 @@ from service.engine.session.spark_types import SparkSession
 _PLAIN = {name.replace("integer", "int"): kind for name, kind in PRIMITIVES.items() if name != "uuid"}
 _READER = f"{ICEBERG}.shaded.org.apache.parquet.hadoop.ParquetFileReader"
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-_CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
-_CODEC, _GROUP_BYTES = "write.parquet.compression-codec", "write.parquet.row-group-size-bytes"
+# Iceberg's names of codecs, and Arrow's.
+CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
+CODEC, _GROUP_BYTES = "write.parquet.compression-codec", "write.parquet.row-group-size-bytes"
 _FORMAT, _BLOOM = "write.format.default", "write.parquet.bloom-filter-enabled.column."
 
 
@@ -29,7 +30,7 @@ def shape_of(table: Any, compression: str | None = None) -> FileShape | None:
     # As two texts: reading a Java map entry by entry takes longer than reading a small table's files.
     stored = table.properties()
     properties = dict(zip(strings(stored.keySet()), strings(stored.values()), strict=True))
-    codec = _CODECS.get(compression or properties.get(_CODEC, "zstd"))
+    codec = CODECS.get(compression or properties.get(CODEC, "zstd"))
     fields = []
     for column in json.loads(iceberg_class("SchemaParser").toJson(table.schema()))["fields"]:
         decimal = _DECIMAL.fullmatch(str(column["type"]))
@@ -44,6 +45,14 @@ def shape_of(table: Any, compression: str | None = None) -> FileShape | None:
     ):
         return None
     return FileShape(pa.schema(fields), codec, int(properties.get(_GROUP_BYTES, 128 << 20)))
+
+
+def plain_shape(session: SparkSession, table: Any) -> FileShape | None:
+    """The shape of a file that Arrow can write for any rows of Iceberg's table; None if only Spark can, because it is
+    partitioned or sorted, or has other columns or files."""
+    if not can_write(session, str(table.location())) or table.spec().isPartitioned() or table.sortOrder().isSorted():
+        return None
+    return shape_of(table)
 
 
 def described(session: SparkSession, table: Any, location: str, *, like: Any = None, one_group: bool = False) -> Any:
