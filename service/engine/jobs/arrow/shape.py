@@ -27,10 +27,12 @@ def can_write(session: SparkSession, location: str) -> bool:
 
 def shape_of(table: Any, compression: str | None = None) -> FileShape | None:
     """The shape of the files of Iceberg's table, if Arrow can write them by its columns and properties; else None."""
-    # As two texts: reading a Java map entry by entry takes longer than reading a small table's files.
-    stored = table.properties()
-    properties = dict(zip(strings(stored.keySet()), strings(stored.values()), strict=True))
-    codec = CODECS.get(compression or properties.get(CODEC, "zstd"))
+    properties = table.properties()
+    codec = CODECS.get(compression or str(properties.getOrDefault(CODEC, "zstd")))
+    # As one text: reading a Java collection item by item takes longer than reading a small table's files.
+    has_blooms = any(name.startswith(_BLOOM) for name in strings(properties.keySet()))
+    if codec is None or has_blooms or str(properties.getOrDefault(_FORMAT, "parquet")) != "parquet":
+        return None
     fields = []
     for column in json.loads(iceberg_class("SchemaParser").toJson(table.schema()))["fields"]:
         decimal = _DECIMAL.fullmatch(str(column["type"]))
