@@ -40,13 +40,7 @@ def shape_of(table: Any, compression: str | None = None) -> FileShape | None:
         if kind is None:
             return None
         fields.append(field(column["name"], kind, column["required"], column["id"]))
-    if (
-        codec is None
-        or properties.get(_FORMAT, "parquet") != "parquet"
-        or any(k.startswith(_BLOOM) for k in properties)
-    ):
-        return None
-    return FileShape(pa.schema(fields), codec, int(properties.get(_GROUP_BYTES, 128 << 20)))
+    return FileShape(pa.schema(fields), codec, int(properties.getOrDefault(_GROUP_BYTES, str(128 << 20))))
 
 
 def plain_shape(session: SparkSession, table: Any) -> FileShape | None:
