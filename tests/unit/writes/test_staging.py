@@ -109,7 +109,7 @@ def test_files_are_closed_at_their_size_and_can_be_split(catalog: Catalog, monke
 
 def test_lasting_files_have_what_a_tables_own_files_have(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "_GROUP_ROWS", 1000)
-    lasting = LastingFiles(partial(written_like, "zstd"), 20_000)
+    lasting = LastingFiles(partial(written_like, "zstd"), 5_000)
     load_ = Staging(catalog, NUMBERS, target_schema(NUMBERS), lasting)
     for i in range(10):
         load_.write(rows(1000, 1000 * i))
