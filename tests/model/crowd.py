@@ -22,7 +22,7 @@ FIELDS = {
 }
 KEYS = 6
 PATIENCE_S = 120
-NEWEST_FIRST = [{"field": "n", "direction": "desc"}]
+NEWEST_FIRST = [{"field": "n", "order": "desc"}]
 Row = tuple[int, int, str, int]
 """The values of one row, in the order of FIELDS."""
 
