@@ -39,7 +39,7 @@ ROWS = [
         **{"part": 0.1, "day": "1969-12-31", "at": "1900-01-01T00:00:00.000001", "seen": "2024-02-29T12:00:00Z"},
         **{"raw": "AAE=", "good": True},
     },
-    {"id": 2, "text": "", "ratio": "Infinity", "part": -0.0, "at": "2024-01-01", "seen": "0001-01-01T00:00:00"},
+    {"id": 2, "text": "", "ratio": "Infinity", "part": -0.0, "at": "2024-01-01", "seen": "1800-01-01T00:00:00"},
     {"id": 3, "ratio": -0.0, "good": False},
 ]
 FEW = {"fields": {"id": {"type": "long"}, "text": {"type": "string"}}}
