@@ -14,7 +14,7 @@ from bench.place import folder, say
 from bench.service import FIELDS, TENANT, Service
 
 TITLE = "Reads and appends beside edits"
-_ROWS, _UPDATES, _CLIENTS = 1_000_000, 10_000, 32
+_ROWS, _UPDATES, _CLIENTS = 300_000, 10_000, 64
 _QUERIES = 15
 _COMPACTS, _FILES, _EACH = 3, 40, 20_000
 # How often mode auto looks for tables, and how long its last compaction may take.
@@ -50,7 +50,7 @@ def _reads(service: Service) -> tuple[Line, Line]:
     made = clients(service, "updated", _CLIENTS, 900, ask)
     say(f"part 12: {_UPDATES:,} updates in {made.elapsed_s:.0f} s")
     service.settle(_QUIET_S)
-    what = f"QUERY of {_ROWS // 10**6}M rows"
+    what = f"QUERY of {_ROWS:,} rows"
     after = Line(f"{what} after {_UPDATES:,} updates", FIRN, "ms", _queries(service))
     service.call("COMPACT", table="updated", force=True)
     service.settle()
