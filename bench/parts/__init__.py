@@ -2,7 +2,21 @@
 
 from types import ModuleType
 
-from bench.parts import age, bulk, clients, compact, edits, ingest, neighbours, query, start, upkeep, upsert, write
+from bench.parts import (
+    age,
+    bulk,
+    clients,
+    compact,
+    dynamic,
+    edits,
+    ingest,
+    neighbours,
+    query,
+    start,
+    upkeep,
+    upsert,
+    write,
+)
 
 PARTS: dict[int, ModuleType] = {
     1: write,
@@ -16,5 +30,6 @@ PARTS: dict[int, ModuleType] = {
     9: neighbours,
     10: ingest,
     11: edits,
-    12: upkeep,
+    12: dynamic,
+    14: upkeep,
 }

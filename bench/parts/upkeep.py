@@ -48,7 +48,7 @@ def _reads(service: Service) -> tuple[Line, Line]:
         return "UPDATE", request
 
     made = clients(service, "updated", _CLIENTS, 900, ask)
-    say(f"part 12: {_UPDATES:,} updates in {made.elapsed_s:.0f} s")
+    say(f"part 14: {_UPDATES:,} updates in {made.elapsed_s:.0f} s")
     service.settle(_QUIET_S)
     what = f"QUERY of {_ROWS:,} rows"
     after = Line(f"{what} after {_UPDATES:,} updates", FIRN, "ms", _queries(service))
@@ -111,7 +111,7 @@ def _appends(service: Service) -> tuple[Line, int]:
         if failures:
             raise RuntimeError(failures[0])
         seconds = compacted["stats"]["compaction_time_ms"] / 1000
-        say(f"part 12: COMPACT {turn + 1} took {seconds:.1f} s; longest WRITE so far {max(took):.0f} ms")
+        say(f"part 14: COMPACT {turn + 1} took {seconds:.1f} s; longest WRITE so far {max(took):.0f} ms")
     return Line("WRITE beside COMPACT and DELETEs", FIRN, "ms", took, f"longest: {max(took):.0f} ms"), merged
 
 
