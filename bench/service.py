@@ -82,10 +82,12 @@ class Service:
         parsed: dict[str, Any] = json.loads(text)
         return parsed
 
-    def create(self, table: str, fields: dict[str, Any] | None = None, key: list[str] | None = None) -> str:
+    def create(
+        self, table: str, fields: dict[str, Any] | None = None, key: list[str] | None = None, **more: Any
+    ) -> str:
         """A new table; its name."""
         schema: dict[str, Any] = {"fields": fields or FIELDS}
-        self.call("CREATE_TABLE", table=table, schema=schema | ({"primary_key": key} if key else {}))
+        self.call("CREATE_TABLE", table=table, schema=schema | ({"primary_key": key} if key else {}), **more)
         return table
 
     def metadata(self, table: str) -> str:

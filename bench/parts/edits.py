@@ -21,8 +21,8 @@ _ROWS = 400
 _ALONE, _SECONDS, _MIXED_SECONDS = 30, 6.0, 12.0
 _MANY, _MIXED = 64, 12
 _UPSERTS = 20
-NextRequest = Callable[[random.Random, int, int], tuple[str, dict[str, Any]]]
-"""The kind of a client's nth request, and the request."""
+NextRequest = Callable[[random.Random, int, int], tuple[str, dict[str, Any]] | None]
+"""The kind of a client's nth request, and the request; None ends the client."""
 
 
 @dataclass
@@ -41,12 +41,12 @@ def measure() -> Section:
     with folder("edits") as home, Service(home / "firn") as service, Peer("iceberg", home) as iceberg:
         iceberg.ask("open", home=str(home / "iceberg"))
         say("part 11: warming up")
-        _clients(service, _filled(service, "warm"), 8, 4.0, _mixture("warm"))
+        clients(service, _filled(service, "warm"), 8, 4.0, _mixture("warm"))
         lines = _one_client(service)
         say("part 11: one client done")
         table = _filled(service, "own")
         before = service.commits(table)
-        many = _clients(service, table, _MANY, _SECONDS, _own_rows(table))
+        many = clients(service, table, _MANY, _SECONDS, _own_rows(table))
         changes = len(many.took_ms["UPSERT"])
         commits = 1000 * (service.commits(table) - before) / changes
         rate = Line(f"responses/s, {_MANY} clients, UPSERT of own rows", FIRN, "rows/s", [many.per_s])
@@ -57,8 +57,8 @@ def measure() -> Section:
         serial = Line(rate.what, PYICEBERG, "rows/s", [1000 * len(took) / sum(took)], "one after another")
         lines += [rate, serial]
 
-        mixed = _clients(service, _filled(service, "mixed"), _MIXED, _MIXED_SECONDS, _mixture("mixed"))
-        alone = _clients(service, _filled(service, "writes"), _MIXED, _SECONDS, _writes("writes"))
+        mixed = clients(service, _filled(service, "mixed"), _MIXED, _MIXED_SECONDS, _mixture("mixed"))
+        alone = clients(service, _filled(service, "writes"), _MIXED, _SECONDS, _writes("writes"))
         what = f"{_MIXED} clients, 60% WRITE, 25% UPSERT, 15% DELETE"
         lines.append(Line(f"responses/s, {what}", FIRN, "rows/s", [mixed.per_s]))
         lines += [Line(f"{kind} among {what}", FIRN, "ms", took) for kind, took in sorted(mixed.took_ms.items())]
@@ -95,7 +95,8 @@ def _one_client(service: Service) -> list[Line]:
     return lines
 
 
-def _clients(service: Service, table: str, number: int, seconds: float, ask: NextRequest) -> Responses:
+def clients(service: Service, table: str, number: int, seconds: float, ask: NextRequest) -> Responses:
+    """What a number of clients got that sent requests for a time, each on a connection of its own."""
     answers, lock, until = Responses(), threading.Lock(), time.perf_counter() + seconds
     failures: list[str] = []
 
@@ -103,7 +104,10 @@ def _clients(service: Service, table: str, number: int, seconds: float, ask: Nex
         chance, nth = random.Random(who), 0
         connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=120)
         while time.perf_counter() < until and not failures:
-            kind, request = ask(chance, who, nth)
+            asked = ask(chance, who, nth)
+            if asked is None:
+                return
+            kind, request = asked
             nth += 1
             body = json.dumps({"operation": kind, "tenant_id": TENANT, **request})
             started = time.perf_counter()

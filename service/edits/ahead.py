@@ -57,12 +57,13 @@ class LaterCommits:
     call: Call
     base_of: Callable[[Table], EditBase]
 
-    def catch_up(self, ahead: StagedAhead, load: Callable[[], Table]) -> bool:
-        """Compare with later commits, without the lock, until little is left; returns whether the edit still fits."""
+    def catch_up(self, ahead: StagedAhead, load: Callable[[], Table], *, fully: bool = False) -> bool:
+        """Compare with later commits, without the lock, until little is left, or with `fully` next to nothing; returns
+        whether the edit still fits."""
         for _ in range(_ROUNDS):
             current = load()
             new = _new_files(ahead, current)
-            if len(new) <= _LITTLE_FILES and sum(file.bytes for file in new) <= _LITTLE_BYTES:
+            if not fully and len(new) <= _LITTLE_FILES and sum(file.bytes for file in new) <= _LITTLE_BYTES:
                 break
             if not self.fits(ahead, current):
                 return False

@@ -1,6 +1,7 @@
 """UPDATE, DELETE, UPSERT and every other change of rows in place: previewed, or checked and committed."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -31,6 +32,8 @@ from service.settings import EditSettings
 
 # The most rows that a dry run shows.
 SHOWN = 20
+# How often an edit that takes longer than this is found and written before the table's lock is held.
+_TRIES_AHEAD, _SLOW_S = 3, 0.5
 
 
 @dataclass(frozen=True)
@@ -114,14 +117,14 @@ class Edits:
         work = _Work(self, table, operation, plan, options, call, check)
         with self._edits.hold(table.uuid, call.check):
             work.follow(self.commits.current(table))
-            with self.holds.building_on(table.uuid, work.table.current_snapshot_id):
-                return self._made(work)
+            with ExitStack() as held:
+                return self._made(work, held)
 
-    def _made(self, work: "_Work") -> EditOutcome:
+    def _made(self, work: "_Work", held: ExitStack) -> EditOutcome:
         """Make an edit: found and written first, then committed under the table's lock; or all of it there, if what
-        others committed in the meantime concerns it."""
+        others committed in the meantime concerns it. `held` keeps the states that it reads."""
         call, later = work.call, LaterCommits(self.engine, work.call, work.base_of)
-        ahead = work.staged_ahead()
+        ahead = self._staged_ahead(work, later, held)
         ready = [ahead] if ahead else []
 
         @retried_if_changed()
@@ -133,12 +136,31 @@ class Edits:
                 work.publish(current, batch, gate, tag)
 
         try:
-            if ahead and not later.catch_up(ahead, lambda: self.commits.current(work.table)):
-                ready.clear()
             return _outcome(self.commits.commit(work.table, work.operation, call, change), work.made)
         finally:
             if ahead:
                 ahead.discard()
+
+    def _staged_ahead(self, work: "_Work", later: LaterCommits, held: ExitStack) -> StagedAhead | None:
+        """An edit that was found and written, and fits what others committed since; None if it must be made under the
+        table's lock. One that takes long is made again before that, because all other changes would wait for it."""
+        for tries_left in reversed(range(_TRIES_AHEAD)):
+            held.enter_context(self.holds.building_on(work.table.uuid, work.table.current_snapshot_id))
+            started = time.monotonic()
+            ahead = work.staged_ahead()
+            is_slow = time.monotonic() - started >= _SLOW_S
+            if ahead:
+                try:
+                    if later.catch_up(ahead, lambda: self.commits.current(work.table), fully=is_slow):
+                        return ahead
+                except BaseException:
+                    ahead.discard()
+                    raise
+                ahead.discard()
+            if not (is_slow and tries_left):
+                return None
+            work.follow(self.commits.current(work.table))
+        return None
 
     def _previewed(self, table: Table, edit: Edit, options: EditOptions, call: Call, check: CheckEdit) -> EditOutcome:
         options.tag(table)  # only to raise what it may raise

@@ -30,7 +30,7 @@ def automatic_compaction(
 ) -> Auto:
     def compact(table: TableName) -> bool:
         call = Call(f"auto-{uuid.uuid4().hex}", requested_by="auto")
-        return compactions.compact(catalog.load(table), CompactionOptions(), call).compacted
+        return compactions.compact(catalog.load(table), CompactionOptions(last_deletes=False), call).compacted
 
     def is_busy() -> bool:
         """Whether a compaction would delay requests."""

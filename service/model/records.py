@@ -8,12 +8,23 @@ from datetime import UTC, date, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache
 from math import inf, isfinite, nan
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from service.errors import FirnError, InvalidRecord, InvalidRequest, did_you_mean
-from service.model.schema.types import FLOATING, Array, ColumnType, DecimalType, Map, Primitive, Struct, TableSchema
+from service.model.schema.types import (
+    FLOATING,
+    Array,
+    ColumnType,
+    DecimalType,
+    Field,
+    Map,
+    Primitive,
+    Struct,
+    TableSchema,
+)
 
 Reader = Callable[[Any], Any]
+T = TypeVar("T")
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -46,6 +57,13 @@ def read_records(schema: TableSchema, records: Any, *, columns: Sequence[str] | 
 
     With `columns`, only those columns are read, and a record with another one is refused.
     """
+    return read_by_column(schema, records, read_column, columns)
+
+
+def read_by_column(
+    schema: TableSchema, records: Any, read: Callable[[list[Any], Field], T], columns: Sequence[str] | None = None
+) -> dict[str, T]:
+    """The same with each column as `read` returns it, which may raise InvalidValue without a reason."""
     if not isinstance(records, list):
         raise InvalidRecord.at("records", f"expected a list of objects, not {_shown(records)}")
     known = set(schema.names) if columns is None else {schema.field(name).name for name in columns}
@@ -54,7 +72,7 @@ def read_records(schema: TableSchema, records: Any, *, columns: Sequence[str] | 
         for record in records:
             if type(record) is not dict or not record.keys() <= known:
                 raise InvalidValue("")
-        return {f.name: _column(records, f.name, read_value(f.type), f.required) for f in row.fields}
+        return {f.name: read(records, f) for f in row.fields}
     except InvalidValue:
         # Reading by column does not tell which record fails first: read them again, record by record.
         _refuse_first(records, read_value(row))
@@ -77,11 +95,18 @@ def read_value(kind: ColumnType) -> Reader:
     return _PRIMITIVE[kind.name] if isinstance(kind, Primitive) else _COMPOSED[type(kind)](kind)
 
 
-def _column(records: list[dict[str, Any]], name: str, read: Reader, required: bool) -> list[Any]:
-    values = [record.get(name) for record in records]
-    if required and None in values:
-        raise InvalidValue("")
+def read_column(records: list[dict[str, Any]], field: Field) -> list[Any]:
+    """The values of one column."""
+    values, read = sent_values(records, field), read_value(field.type)
     return [None if value is None else read(value) for value in values]
+
+
+def sent_values(records: list[dict[str, Any]], field: Field) -> list[Any]:
+    """The values of one column as they were sent; InvalidValue if one is missing."""
+    values = [record.get(field.name) for record in records]
+    if field.required and None in values:
+        raise InvalidValue("")
+    return values
 
 
 def _refuse_first(records: list[Any], read: Reader) -> None:

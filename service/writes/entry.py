@@ -17,6 +17,7 @@ from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.names import TableName
 from service.model.records import read_records
 from service.model.schema.derived import only_derived_added
+from service.writes.many import read_many
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,12 @@ class PendingWrite:
         refuse_ingestion_table(table.properties, table.name.table, "WRITE")
         refuse_dynamic_table(table.properties, table.name.table, "WRITE")
         self.count = len(self.records)
-        values = read_records(table.schema, self.records)
-        self.table = table
         if self.small:
-            self.columns = values
+            self.columns = read_records(table.schema, self.records)
         else:
-            self.columns = to_arrow(table.schema, values)
+            self.columns = read_many(table.schema, self.records)
             self.records = []
+        self.table = table
 
     def follow(self, table: Table) -> bool:
         """Fit records that are not kept as they came to the table as it is now; false if that is impossible.

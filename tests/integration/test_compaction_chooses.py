@@ -1,6 +1,7 @@
 """Which files COMPACT takes: those of the partitions that a filter names, and those of which much is deleted."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,21 @@ import pytest
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
+from service.catalog.files.data_files import list_files
+from service.catalog.files.small import small_bytes
 from service.catalog.tables import Catalog, Table
+from service.maintenance.compact.compaction import Compactions
+from service.maintenance.compact.report import CompactionOptions
+from service.model.call import Call
 from service.model.names import TableName
+from service.settings import CompactionSettings
 from tests.harness import Firn
 from tests.integration.test_other_readers import foreign
 from tests.support.marks import thorough_after
+from tests.support.tables import TableById
 
 SCHEMA = {"fields": {"id": {"type": "long", "required": True}, "at": {"type": "timestamp"}, "text": {"type": "string"}}}
+ROWS = 30_000
 IN_ONE_BUCKET = [n for n in range(100) if BucketTransform(4).transform(LongType())(n) == 3][:5]
 IN_ANOTHER = [n for n in range(100) if BucketTransform(4).transform(LongType())(n) == 1][:5]
 
@@ -141,6 +150,78 @@ def test_delete_files_are_found_where_a_snapshots_summary_does_not_count_them(de
         change.set_properties({"comment": "new"})
     assert deleted.compact()["stats"]["files_compacted"] == 1
     assert deleted.ids() == [15, 16, 17, 18, 19]
+
+
+def edited(firn: Firn, tenant: str, files: int = 1, **properties: Any) -> TableById:
+    """A table with files of a good size, of each of which one row is deleted by a delete file."""
+    fields = {"id": {"type": "long"}, "text": {"type": "string"}}
+    properties = {"row_level": "merge_on_read", "target_file_size_mb": 1, **properties}
+    table = TableById(firn, tenant, "edited", schema={"fields": fields}, properties=properties)
+    chance = random.Random(1)
+    for n in range(files):
+        lines = (f"{n * ROWS + i},{chance.getrandbits(256):x}" for i in range(ROWS))
+        table.bulk_load("id,text\n" + "\n".join(lines), "text/csv")
+    table.ok("DELETE", filter={"id": {"in": [n * ROWS for n in range(files)]}})
+    found = list_files(table.loaded)
+    assert (len(found.data), found.deletes) == (files, files)
+    assert min(file.bytes for file in found.data) > small_bytes(CompactionSettings(), 1)
+    return table
+
+
+def test_a_table_with_nothing_to_merge_is_freed_of_its_delete_files(firn: Firn, tenant: str) -> None:
+    table = edited(firn, tenant)
+    plan = table.ok("COMPACT", dry_run=True)["plan"]
+    assert (plan["files_removed"], plan["files_added"]) == (1, 1)
+    stats = table.ok("COMPACT")["stats"]
+    assert (stats["files_compacted"], stats["files_removed"], stats["files_after"]) == (1, 2, 1)
+    assert list_files(table.loaded).deletes == 0
+    assert len(table.ids()) == ROWS - 1
+    assert table.ok("COMPACT")["compacted"] is False
+
+
+def test_delete_files_of_files_of_a_good_size_count_for_the_check_and_are_removed(firn: Firn, tenant: str) -> None:
+    properties = {"min_files_to_compact": 3, "opportunistic_check_interval": 1}
+    table = edited(firn, tenant, files=2, **properties)
+    assert table.ok("WRITE", records=[{"id": -1}])["compaction_recommended"] is True
+    [advice] = firn.ok({"operation": "RECOMMEND", "tenant_id": tenant, "scope": "tenant"})["recommendations"]
+    assert (advice["recommended"], advice["small_files"]) == (True, 1)
+    assert "2 more have delete files; merging 3 of them" in advice["reason"]
+    assert "remove 2 delete file(s)" in advice["reason"]
+    # As mode auto compacts, which removes no other delete files.
+    options = CompactionOptions(last_deletes=False)
+    done = firn.app.parts[Compactions].compact(table.loaded, options, Call("auto"))
+    assert (done.stats.files_compacted, done.stats.files_removed) == (3, 5)
+    assert list_files(table.loaded).deletes == 0
+    assert len(table.ids()) == 2 * ROWS - 1
+
+
+def test_mode_auto_leaves_the_delete_files_of_partitions_that_have_few(firn: Firn, tenant: str) -> None:
+    table = edited(firn, tenant, files=1)
+    options = CompactionOptions(last_deletes=False)
+    assert firn.app.parts[Compactions].compact(table.loaded, options, Call("auto")).compacted is False
+    assert list_files(table.loaded).deletes == 1
+
+
+def test_delete_files_of_data_files_that_are_gone_are_removed(firn: Firn, tenant: str) -> None:
+    """As another engine leaves them, which rewrites data files and not the delete files."""
+    table = edited(firn, tenant)
+    before = list_files(table.loaded)
+
+    def rewrite(session: Any) -> None:
+        options = "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')"
+        name = table.loaded.spark_name.replace("`", "")
+        session.sql(f"CALL firn.system.rewrite_data_files(table => '{name}', options => {options})").collect()
+
+    firn.app.engine.run(rewrite)
+    left = list_files(table.loaded)
+    assert (left.deletes, left.dangling, before.dangling) == (1, 1, 0)
+    reason = table.ok("COMPACT", dry_run=True)["plan"]["reason"]
+    assert "1 delete file(s) of data files that are gone" in reason
+    answer = table.ok("COMPACT")
+    assert (answer["compacted"], answer["stats"]["files_removed"], answer["stats"]["files_compacted"]) == (True, 1, 0)
+    assert list_files(table.loaded).deletes == 0
+    assert len(table.ids()) == ROWS - 1
+    assert table.ok("COMPACT")["compacted"] is False
 
 
 def test_of_more_files_than_may_be_merged_those_of_which_much_is_deleted_go_first(deleted: Deleted) -> None:

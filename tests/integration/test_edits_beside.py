@@ -36,19 +36,21 @@ def table(firn: Firn, tenant: str, mode: str) -> TableById:
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Edits get commits of their own, although they name their rows by key."""
+    """Edits get commits of their own, although they name their rows by key; none counts as one that takes long."""
     monkeypatch.setattr(shared_edits, "may_share", lambda request: False)
+    monkeypatch.setattr(module, "_SLOW_S", 60)
 
 
 @contextmanager
-def after_staging(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> Iterator[list[str]]:
-    """Have something happen when an edit is staged and not committed; yields how each edit was committed after it."""
+def after_staging(monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) -> Iterator[list[str]]:
+    """Have something happen when an edit is staged and not committed, each time another thing; yields how each edit was
+    committed after it."""
     real, publish, commits = module.stage, module.publish, list[str]()
-    once = iter([then])
+    steps = iter(then)
 
     def stage(*args: Any) -> Any:
         staged = real(*args)
-        next(once, lambda: None)()
+        next(steps, lambda: None)()
         return staged
 
     def again(*args: Any) -> Any:
@@ -84,6 +86,19 @@ def test_rows_that_came_in_the_meantime_are_edited_too(table: TableById, monkeyp
     with after_staging(monkeypatch, lambda: table.ok("WRITE", records=[{"id": 10, "kind": "old"}])) as commits:
         assert table.ok("DELETE", filter={"kind": "old"})["records_deleted"] == 7
     assert commits == ["again"]
+    assert table.rows() == []
+    assert table.on_disk() == table.in_snapshots()
+
+
+@pytest.mark.parametrize("meetings", [2, 3])
+def test_an_edit_that_takes_long_is_made_again_before_others_must_wait_for_it(
+    table: TableById, monkeypatch: pytest.MonkeyPatch, meetings: int
+) -> None:
+    monkeypatch.setattr(module, "_SLOW_S", 0)
+    writes = [lambda n=n: table.ok("WRITE", records=[{"id": n, "kind": "old"}]) for n in range(10, 10 + meetings)]
+    with after_staging(monkeypatch, *writes) as commits:
+        assert table.ok("DELETE", filter={"kind": "old"})["records_deleted"] == 6 + meetings
+    assert commits == ([] if meetings == 2 else ["again"])
     assert table.rows() == []
     assert table.on_disk() == table.in_snapshots()
 

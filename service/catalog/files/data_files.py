@@ -52,6 +52,8 @@ class TableFiles:
     data: tuple[DataFile, ...]
     deletes: int = 0
     """The number of delete files."""
+    dangling: int = 0
+    """How many of these apply to one data file only, which is gone."""
     counted: bool = True
     """Whether `deleted` counts the deleted rows of each data file exactly, and their places can be read in process: no
     delete file applies to several files, no file has several, and all are Parquet."""
@@ -195,11 +197,11 @@ def _with_deletes(files: Iterable[DataFile], deleting: list[ManifestFile], io: F
         deleted[path] += rows
         own[path].append(delete_file)
     counted = counted and all(len(some) == 1 and is_readable(some[0]) for some in own.values())
-    data = (
-        replace(file, deleted=deleted[file.path], deletes=tuple(own[file.path])) if file.path in own else file
+    data = tuple(
+        replace(file, deleted=deleted[file.path], deletes=tuple(own.pop(file.path))) if file.path in own else file
         for file in files
     )
-    return TableFiles(tuple(data), count, counted)
+    return TableFiles(data, count, sum(map(len, own.values())), counted)
 
 
 def _listed(

@@ -14,6 +14,11 @@ _MUCH_DELETED = 0.3
 _NAN = float("nan")  # equal to itself only
 
 
+def is_light(file: DataFile, small_bytes: int) -> bool:
+    """Whether a file of a good size has delete files, but few deleted rows."""
+    return bool(file.deletes) and not is_small(file, small_bytes)
+
+
 def is_small(file: DataFile, small_bytes: int) -> bool:
     """Whether a file counts as small. A file with many deleted rows does, whatever its size."""
     # The same threshold as Iceberg's, which plans a COMPACT.
@@ -27,25 +32,39 @@ def partition_group(file: DataFile) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class SmallFiles:
-    """A table's small files, and those worth merging: enough of them, and of their delete files, in one partition."""
+    """A table's small files, and those worth merging: small ones and ones with delete files, if there are enough small
+    files and delete files in one partition."""
 
     small: tuple[DataFile, ...]
     worth_merging: tuple[DataFile, ...]
     heavy: int = 0
     """How many of these are large enough but have many deleted rows: each is worth rewriting alone."""
+    light: int = 0
+    """How many of these are large enough and have few deleted rows."""
 
 
 def find_small_files(files: Iterable[DataFile], small_bytes: int, min_files: int) -> SmallFiles:
-    small = tuple(f for f in files if is_small(f, small_bytes))
+    small: list[DataFile] = []
     groups: dict[tuple[Any, ...], list[DataFile]] = defaultdict(list)
-    for file in small:
-        groups[file.group].append(file)
+    for file in files:
+        if is_small(file, small_bytes):
+            small.append(file)
+            groups[file.group].append(file)
+        elif file.deletes:
+            groups[file.group].append(file)
     worth: list[DataFile] = []
     for group in groups.values():
-        opened = len(group) + sum(len(file.deletes) for file in group)  # readers also open the delete files
-        mergeable = len(group) > 1 and opened >= min_files
-        worth += group if mergeable else [file for file in group if file.bytes >= small_bytes]
-    return SmallFiles(small, tuple(worth), sum(file.bytes >= small_bytes for file in worth))
+        if opened_needlessly(group, small_bytes) >= min_files and (len(group) > 1 or group[0].deletes):
+            worth += group
+        else:
+            worth += [file for file in group if file.bytes >= small_bytes and not is_light(file, small_bytes)]
+    light = sum(is_light(file, small_bytes) for file in worth)
+    return SmallFiles(tuple(small), tuple(worth), sum(file.bytes >= small_bytes for file in worth) - light, light)
+
+
+def opened_needlessly(files: Iterable[DataFile], small_bytes: int) -> int:
+    """How many files of some there would not be after merging: small ones, and delete files, which readers open too."""
+    return sum(is_small(file, small_bytes) + len(file.deletes) for file in files)
 
 
 def small_bytes(policy: CompactionSettings, target_mb: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from service.engine.iceberg.carry_over import LateDeletes, carried_over, late_deletes
-from service.engine.iceberg.position_deletes import WrittenDeletes, dangling_deletes
+from service.engine.iceberg.position_deletes import WrittenDeletes, dangling_deletes, tasks_with_deletes
 from service.engine.iceberg.replace import FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
 from service.engine.iceberg.swap import CommitTarget, Gate
@@ -55,7 +55,7 @@ class RewriteOptions:
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files of one partition to merge. `heavy` means that some are worth rewriting for their deleted rows alone."""
+    """Files of one partition to merge. `heavy` means that some are worth rewriting for their deletes alone."""
 
     partition: str
     path: str
@@ -70,6 +70,8 @@ class FileGroup:
     """How many groups are rewritten at the same time, this one included."""
     rows: int = 0
     """As far as they were counted."""
+    with_deletes: tuple[str, ...] = ()
+    """Its files that have delete files; only counted with `all_deletes`."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,19 @@ def commit(
     return replace_files(target, iceberg, what, gate, carried.discard)
 
 
+def remove_dangling(session: SparkSession, table: str, uuid: str, batch: str, gate: Gate) -> int | None:
+    """Remove the delete files that only apply to a data file that is gone, in one commit, and return its snapshot's id;
+    None if there are none."""
+    target, iceberg = CommitTarget(session, table, uuid, None), current(session, table)
+    head_id = int(iceberg.currentSnapshot().snapshotId())
+    found = dangling_deletes(iceberg, head_id)
+    if not found:
+        return None
+    nothing, void = iceberg_class("util.DataFileSet").create(), iceberg_class("util.DeleteFileSet").of(found)
+    what = FileReplacement(batch, head_id, nothing, nothing, void_deletes=void, keeps_rows=True)
+    return replace_files(target, iceberg, what, gate)
+
+
 def _check_same_rows(snapshot: Any, deleted: int | None) -> None:
     """Check that the new files have as many rows as the old ones, less those that were deleted before, if that is
     known."""
@@ -253,6 +268,11 @@ def sweep(session: SparkSession, table: str, folder: str, kept: frozenset[str]) 
 
 def _group(iceberg: Any, group: Any, how: RewriteOptions, with_deletes: bool) -> FileGroup:
     tasks = group.fileScanTasks()
+    found = (
+        tuple(lines(tasks_with_deletes(tasks), file_of_task(), of_file("location")))
+        if with_deletes and how.all_deletes
+        else ()
+    )
     # The files may have an older partitioning than the one that the planner groups by.
     partition = str(iceberg.spec().partitionToPath(group.info().partition()))
     return FileGroup(
@@ -261,16 +281,15 @@ def _group(iceberg: Any, group: Any, how: RewriteOptions, with_deletes: bool) ->
         files=int(group.inputFileNum()),
         bytes=int(group.inputFilesSizeInBytes()),
         expected_files=int(group.expectedOutputFiles()),
-        heavy=with_deletes and _is_heavy(tasks, how),
+        heavy=with_deletes and (bool(found) or _has_large(tasks, how)),
         handle=group,
+        with_deletes=found,
     )
 
 
-def _is_heavy(tasks: Any, how: RewriteOptions) -> bool:
-    """Whether some files are rewritten because of their delete files."""
-    if how.all_deletes and any(not task.deletes().isEmpty() for task in each(tasks)):
-        return True
-    return int(tasks.stream().mapToLong(_length()).max().getAsLong()) >= how.small_bytes
+def _has_large(tasks: Any, how: RewriteOptions) -> bool:
+    """Whether there are files that are not small, which are planned only because of their deletes."""
+    return not how.all_deletes and int(tasks.stream().mapToLong(_length()).max().getAsLong()) >= how.small_bytes
 
 
 def _matching(iceberg: Any, groups: Iterable[Any], how: RewriteOptions) -> Iterator[Any]:
@@ -289,7 +308,7 @@ def _matching(iceberg: Any, groups: Iterable[Any], how: RewriteOptions) -> Itera
                 yield group
             continue
         tasks = [t for t in each(group.fileScanTasks()) if matches[int(t.spec().specId())].eval(t.partition())]
-        if len(tasks) > 1:
+        if tasks:
             yield _part(group, tasks, how)
 
 

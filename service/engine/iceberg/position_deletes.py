@@ -107,10 +107,14 @@ def own_deletes(task: Any) -> list[Any]:
 
 def void_deletes(found: Any) -> Any:
     """The delete files that apply only to the files of a Java list of tasks, as Iceberg's set."""
-    is_empty = then(method(f"{ICEBERG}.FileScanTask", "deletes"), method("java.util.List", "isEmpty"))
-    with_deletes = collected(found.stream().filter(function(is_empty, "Predicate").negate()))
-    own = [file for task in each(with_deletes) for file in own_deletes(task)]
+    own = [file for task in each(tasks_with_deletes(found)) for file in own_deletes(task)]
     return iceberg_class("util.DeleteFileSet").of(own)
+
+
+def tasks_with_deletes(found: Any) -> Any:
+    """The tasks of a Java list that have delete files, as a Java list."""
+    is_empty = then(method(f"{ICEBERG}.FileScanTask", "deletes"), method("java.util.List", "isEmpty"))
+    return collected(found.stream().filter(function(is_empty, "Predicate").negate()))
 
 
 def dangling_deletes(iceberg: Any, snapshot_id: int) -> list[Any]:

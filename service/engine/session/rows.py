@@ -1,7 +1,7 @@
 """Rows to and from Spark: always as Arrow, column by column."""
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -44,10 +44,12 @@ def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> p
     return pa.schema([_field(f) for f in schema.fields if columns is None or f.name in columns])
 
 
-def to_arrow(schema: TableSchema, values: dict[str, list[Any]]) -> pa.Table:
-    """The result of `read_records`, as Arrow."""
+def to_arrow(schema: TableSchema, values: Mapping[str, list[Any] | pa.Array]) -> pa.Table:
+    """The result of `read_records`, as Arrow. A column may be Arrow already."""
     target = arrow_schema(schema, list(values))
-    return pa.Table.from_arrays([pa.array(values[f.name], f.type) for f in target], schema=target)
+    columns = (values[f.name] for f in target)
+    arrays = [c if isinstance(c, pa.Array) else pa.array(c, f.type) for c, f in zip(columns, target, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=target)
 
 
 def frame(session: SparkSession, table: pa.Table) -> DataFrame:

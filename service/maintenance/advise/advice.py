@@ -54,6 +54,8 @@ class Advice:
     online: bool = True
     heavy: int = 0
     """How many of those worth merging have a good size, but many deleted rows."""
+    light: int = 0
+    """How many of them have a good size, few deleted rows, and delete files."""
 
     @property
     def mode(self) -> Mode:
@@ -113,6 +115,7 @@ class Adviser:
             small=len(found.small),
             worth_merging=len(found.worth_merging),
             heavy=found.heavy,
+            light=found.light,
             bytes=files.bytes,
             merge=merge,
             queries=queries,
@@ -201,20 +204,24 @@ def why(advice: Advice) -> str:
     """The advice in one sentence, with its numbers."""
     if not advice.online:
         return "the table is offline, so that it is not compacted; SET_ONLINE takes it back"
-    if not advice.small:
+    if not (advice.small or advice.light):
         return "there are no small files"
     merge, queries, expected, policy = advice.merge, advice.queries, advice.forecast, advice.policy
     small = f"{advice.small} of {merge.files} file(s) are small"
     if advice.heavy:
         small += f" ({advice.heavy} because of their deleted rows)"
+    if advice.light:
+        small += f", and {advice.light} more have delete files"
     if not advice.worth_merging:
         return f"{small}, but no partition has the {policy.min_files_to_compact} that make merging worth it"
     sentence = f"{small}; merging {advice.worth_merging} of them would leave {merge.files_after} file(s) in all"
-    if merge.fewer:
+    if merge.deletes:
+        sentence += f" and remove {merge.deletes} delete file(s)"
+    if merge.opens_less:
         sentence += f" and take about {expected.cost_ms / 1000:.1f} s"
     if queries.files_opened is None:
         sentence += ", but no query of the table was measured since its last compaction or the start of the service"
-    elif merge.fewer:
+    elif merge.opens_less:
         sentence += (
             f": {queries.per_hour:.1f} queries an hour open {queries.files_opened:.1f} file(s) and plan for "
             f"{queries.planning_ms:.0f} ms each, and would save {expected.saving_ms:.1f} ms each, "

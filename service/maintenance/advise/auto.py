@@ -135,8 +135,9 @@ class Auto:
             policy = advice.policy
             # With so many small files they are merged whatever queries save.
             bound = policy.auto_small_files_factor * policy.min_files_to_compact
-            over = advice.worth_merging >= bound and (advice.merge.fewer > 0 or advice.heavy > 0)
-            worth = advice.merge.fewer > 0 and advice.forecast.worth >= policy.auto_min_worth
+            # Rewriting files of a good size for few deleted rows must pay for itself.
+            over = advice.worth_merging - advice.light >= bound and (advice.merge.opens_less or advice.heavy > 0)
+            worth = advice.merge.opens_less and advice.forecast.worth >= policy.auto_min_worth
             if advice.mode != "auto" or not advice.online:
                 self._rests[name] = _Rest(self.clock() + OTHER_MODE_S)
             elif over or worth:

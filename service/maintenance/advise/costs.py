@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import mean, median
 
+from service.catalog.files.data_files import DataFile
 from service.catalog.files.small import MIB, SmallFiles
 from service.maintenance.advise.query_log import QuerySample
 
@@ -36,6 +37,13 @@ class MergeSize:
     files_after: int
     merged: int = 0
     bytes_merged: int = 0
+    deletes: int = 0
+    """How many delete files it would remove."""
+
+    @property
+    def opens_less(self) -> bool:
+        """Whether queries would open fewer files."""
+        return self.fewer > 0 or self.deletes > 0
 
     @property
     def fewer(self) -> int:
@@ -90,20 +98,20 @@ class Forecast:
 
 def merged(files: int, found: SmallFiles, target_bytes: int, most: int | None = None) -> MergeSize:
     """The effect of merging the files that are worth it, at most `most`, in a table with `files` files."""
-    sizes: dict[tuple[object, ...], list[int]] = {}
+    groups: dict[tuple[object, ...], list[DataFile]] = {}
     for file in found.worth_merging:
-        sizes.setdefault(file.group, []).append(file.bytes)
+        groups.setdefault(file.group, []).append(file)
     left = len(found.worth_merging) if most is None else most
-    fewer = count = size = 0
-    for group in sorted(sizes.values(), key=len, reverse=True):
-        taken = sorted(group)[:left]
-        if len(taken) < 2:
-            break
+    fewer = count = size = deletes = 0
+    for group in sorted(groups.values(), key=len, reverse=True):
+        taken = sorted(group, key=lambda file: file.bytes)[:left]
         left -= len(taken)
-        outputs = max(1, -(-sum(taken) // target_bytes))
-        if outputs < len(taken):
-            fewer, count, size = fewer + len(taken) - outputs, count + len(taken), size + sum(taken)
-    return MergeSize(files, files - fewer, count, size)
+        bytes_taken, gone = sum(file.bytes for file in taken), sum(len(file.deletes) for file in taken)
+        outputs = max(1, -(-bytes_taken // target_bytes))
+        if outputs < len(taken) or gone:
+            fewer += max(0, len(taken) - outputs)
+            count, size, deletes = count + len(taken), size + bytes_taken, deletes + gone
+    return MergeSize(files, files - fewer, count, size, deletes)
 
 
 def queries_now(samples: Sequence[QuerySample], per_hour: float) -> QueryCosts:
@@ -124,12 +132,14 @@ def queries_now(samples: Sequence[QuerySample], per_hour: float) -> QueryCosts:
 def forecast(
     queries: QueryCosts, merge: MergeSize, opening_ms: float, rewriting: RewriteCosts, horizon_hours: float
 ) -> Forecast:
-    """What a merge is worth. A query opens proportionally fewer files, but at least one if it opened any."""
+    """What a merge is worth. A query opens proportionally fewer files, but at least one if it opened any. With a data
+    file it also opens its delete files, which no longer exist after the merge."""
     kept = merge.files_after / merge.files if merge.files else 1.0
+    deletes = merge.deletes / merge.files if merge.files else 0.0
     opened, planning = queries.files_opened or 0.0, queries.planning_ms or 0.0
     opened_after = max(opened * kept, min(opened, 1.0))
     planning_after = min(planning, PLANNING_MS) + max(0.0, planning - PLANNING_MS) * kept
-    saving = max(0.0, planning - planning_after) + opening_ms * (opened - opened_after)
+    saving = max(0.0, planning - planning_after) + opening_ms * (opened - opened_after + opened * deletes)
     if queries.query_ms is not None:
         saving = min(saving, max(0.0, queries.query_ms - LEAST_MS))  # no more can be saved than there is
     cost = rewriting.cost_ms(merge)

@@ -185,6 +185,8 @@ class Compactions:
                 if planned is not None:
                     work.predicted = self._prediction(table, planned.groups, job)
                     self.merger.run(work.merged, planned, work.merge, job)
+                elif work.enabled and list_files(table).dangling:
+                    self.merger.remove_dangling(work.merged, job)
             if work.merged.snapshot is None:
                 work.reason = self._why_not(work)
             work.small_files = self._count_small_files(work)
@@ -263,6 +265,7 @@ class Compactions:
             min_files=options.min_files or (2 if options.force else policy.min_files_to_compact),
             max_files=options.max_files or (_ALL if options.periods else policy.max_files_per_compaction),
             at_once=policy.concurrent_groups,
+            last_deletes=options.last_deletes and options.periods is None,
         )
 
     def _why_not(self, work: _Work) -> str:
@@ -276,6 +279,8 @@ class Compactions:
         found = find_small_files(files, work.merge.how.small_bytes, min_files)
         if found.worth_merging and not work.enabled:
             return "compaction is disabled for this table; force: true compacts it all the same"
+        if dangling := list_files(work.merged.table).dangling:
+            return f"there is nothing to merge, only {dangling} delete file(s) of data files that are gone to remove"
         if not found.small:
             return "there are no small files"
         if found.worth_merging:

@@ -2,11 +2,12 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from service.catalog.files.data_files import list_files
+from service.catalog.files.data_files import TableFiles, list_files
+from service.catalog.files.small import find_small_files
 from service.catalog.tables import Snapshot, Table
 from service.commits.commit import CommitResult, Commits
 from service.engine.iceberg.compaction import (
@@ -17,6 +18,7 @@ from service.engine.iceberg.compaction import (
     commit,
     first_files_of,
     plan,
+    remove_dangling,
     with_rows,
 )
 from service.engine.iceberg.swap import FilesChanged
@@ -51,6 +53,8 @@ class MergeOptions:
     min_files: int
     max_files: int
     at_once: int
+    last_deletes: bool = False
+    """Whether files are rewritten for their delete files, however few, if there is nothing else to merge."""
 
 
 @dataclass
@@ -92,12 +96,43 @@ class Merger:
         """The groups worth merging now, if any; this needs no Spark job."""
         if table.current_snapshot_id is None:
             return None
+        how, files = options.how, list_files(table)
+        found = find_small_files(files.data, how.small_bytes, options.min_files)
+        for_deletes = frozenset(file.path for file in found.worth_merging if file.deletes)
+        if how.all_deletes or not for_deletes:
+            chosen = self._chosen(table, options, files, call)
+        else:
+            chosen = self._chosen(table, _of_all_deletes(options), files, call, for_deletes)
+        if chosen is None and options.last_deletes and files.deletes > files.dangling:
+            return self._chosen(table, _of_all_deletes(options), files, call)
+        return chosen
+
+    def _chosen(
+        self, table: Table, options: MergeOptions, files: TableFiles, call: Call, only: Set[str] | None = None
+    ) -> PlannedGroups | None:
+        """The groups worth merging; with `only`, they are rewritten for the delete files of these files alone."""
         how = options.how
+        assert table.current_snapshot_id is not None
         planned = self.engine.run_for(call, plan, table.spark_name, how, table.current_snapshot_id)
-        beside = small_files_beside(list_files(table).data, how.small_bytes, {group.path for group in planned.groups})
-        worth = choose(planned.groups, options.min_files, options.max_files, beside)
-        groups = [g if take == g.files else self.engine.run(first_files_of, g, take, how) for g, take in worth]
-        return replace(planned, groups=tuple(groups)) if groups else None
+        groups = planned.groups
+        if only is not None:
+            groups = tuple(replace(group, heavy=not only.isdisjoint(group.with_deletes)) for group in groups)
+        beside = small_files_beside(files.data, how.small_bytes, {group.path for group in groups})
+        worth = choose(groups, options.min_files, options.max_files, beside)
+        taken = [g if take == g.files else self.engine.run(first_files_of, g, take, how) for g, take in worth]
+        return replace(planned, groups=tuple(taken)) if taken else None
+
+    def remove_dangling(self, merged: MergeProgress, job: Job) -> None:
+        """Remove the delete files of data files that are gone."""
+        job.progress.phase = "committing"
+
+        def change(current: Table, batch: str) -> None:
+            gate = job.gate_for(self.commits, batch)
+            self.engine.run(remove_dangling, current.spark_name, merged.table.uuid, batch, gate)
+
+        result = self.commits.commit(merged.table, "COMPACT", job.call, change)
+        if result.snapshot is not None:
+            merged.committed(result)
 
     def run(self, merged: MergeProgress, planned: PlannedGroups, options: MergeOptions, job: Job) -> None:
         """Merge the planned groups of `merged.table`. What others change in the meantime stays as they made it.
@@ -239,6 +274,10 @@ class _Merge:
         self.merged.tally.partitions.update(one.group.partition for one in part)
         self.merged.committed(result)
         self.job.progress.phase = "rewriting"
+
+
+def _of_all_deletes(options: MergeOptions) -> MergeOptions:
+    return replace(options, how=replace(options.how, all_deletes=True))
 
 
 def merge_tag(job_id: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from service.catalog.files.data_files import DataFile
-from service.catalog.files.small import is_small, partition_group
+from service.catalog.files.small import opened_needlessly, partition_group
 from service.engine.iceberg.compaction import FileGroup
 
 
@@ -17,13 +17,12 @@ def core_shares(sizes: Sequence[int], at_once: int) -> list[int]:
 
 
 def small_files_beside(files: Iterable[DataFile], small_bytes: int, paths: Set[str]) -> dict[str, int]:
-    """For each of some files: the number of small files in its partition, and of their delete files."""
+    """For each of some files: the number of small files and delete files in its partition."""
     small = Counter[tuple[Any, ...]]()
     partitions = {}
     for file in files:
         partition = partition_group(file)
-        if is_small(file, small_bytes):
-            small[partition] += 1 + len(file.deletes)
+        small[partition] += opened_needlessly([file], small_bytes)
         if file.path in paths:
             partitions[file.path] = partition
     return {path: small[partition] for path, partition in partitions.items()}
@@ -34,7 +33,7 @@ def choose(
 ) -> list[tuple[FileGroup, int]]:
     """The groups worth merging, in the given order, each with the number of files to take: `max_files` in all.
 
-    A partition is worth it if it has enough small files. Heavy files, with many deleted rows, always are.
+    A partition is worth it if it has enough small files. Heavy groups, to be rewritten for their deletes, always are.
     `small_beside` is the number of small files by the path of a group, including those in no group.
     """
     in_partition = Counter[str]()

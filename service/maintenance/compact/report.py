@@ -27,6 +27,8 @@ class CompactionOptions:
     dry_run: bool = False
     expire_snapshots: bool = True
     snapshot_retention_hours: int | None = None
+    last_deletes: bool = True
+    """Whether a table with nothing to merge is freed of its delete files, however few."""
     periods: tuple[str, ...] | None = None
     """Merge all files of these periods of an ingestion table that are below the target size, even two."""
 

@@ -107,6 +107,17 @@ def test_what_was_searched_is_not_searched_again(catalog: Catalog, engine: Searc
     assert [len(files) for files in engine.searched] == [1, 1]
 
 
+@pytest.mark.parametrize(("fully", "searched"), [(False, 0), (True, 1)])
+def test_the_little_that_came_is_searched_without_the_lock_only_if_asked(
+    catalog: Catalog, engine: Searching, fully: bool, searched: int
+) -> None:
+    engine.hits = 1
+    made = staged(now(catalog))
+    append(now(catalog), "de")
+    assert later(engine).catch_up(made, lambda: now(catalog), fully=fully) == (not fully)
+    assert len(engine.searched) == searched
+
+
 def test_it_does_not_fit_if_one_of_its_files_is_gone(catalog: Catalog, engine: Searching) -> None:
     made = staged(now(catalog))
     overwrite(now(catalog))

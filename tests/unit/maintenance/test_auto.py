@@ -34,6 +34,8 @@ class Known:
     worth: float = 5.0
     small: int = 5
     fewer: int = 4
+    deletes: int = 0
+    light: int = 0
     online: bool = True
     policy: CompactionPolicy = field(default_factory=lambda: CompactionPolicy(mode="auto"))
 
@@ -64,7 +66,8 @@ class FakeAdviser:
             small=known.small,
             worth_merging=known.small,
             bytes=1,
-            merge=MergeSize(known.small, known.small - known.fewer, known.small, 1),
+            merge=MergeSize(known.small, known.small - known.fewer, known.small, 1, known.deletes),
+            light=known.light,
             queries=QueryCosts(),
             forecast=Forecast(1, 1, 1, known.worth),
         )
@@ -145,6 +148,19 @@ def test_other_modes_are_left_alone_however_much_it_is_worth(setup: Setup, mode:
 def test_nothing_that_would_not_have_fewer_files_is_compacted(setup: Setup) -> None:
     setup.table("a", Known(worth=5, fewer=0, small=1000))
     assert setup.later() == []
+
+
+def test_delete_files_alone_are_worth_it_if_queries_save_enough(setup: Setup) -> None:
+    setup.table("a", Known(worth=5, fewer=0, deletes=3, light=5))
+    setup.table("b", Known(worth=0.5, fewer=0, deletes=3, light=5))
+    assert setup.later() == ["a"]
+
+
+def test_files_of_a_good_size_with_few_deleted_rows_are_not_rewritten_however_many_there_are(setup: Setup) -> None:
+    """Unlike small files, they are only rewritten if that pays for itself."""
+    setup.table("a", Known(worth=0, small=1000, fewer=0, deletes=1000, light=1000))
+    setup.table("b", Known(worth=0, small=1000, fewer=0, deletes=1000, light=900))
+    assert setup.later() == ["b"]
 
 
 def test_the_settings_say_what_is_worth_it(setup: Setup) -> None:

@@ -58,8 +58,22 @@ def test_delete_files_of_small_files_count_with_them() -> None:
     deleted = replace(one, rows=10, deleted=1, deletes=("d",))
     assert find_small_files([one, other], 10, 3).worth_merging == ()
     assert find_small_files([deleted, other], 10, 3).worth_merging == (deleted, other)
-    assert find_small_files([deleted], 10, 2).worth_merging == ()
+    assert find_small_files([deleted], 10, 3).worth_merging == ()
+    assert find_small_files([deleted], 10, 2).worth_merging == (deleted,)
     assert small_files_beside([deleted, other], 10, {one.path}) == {one.path: 3}
+
+
+def test_delete_files_of_files_of_a_good_size_count_for_their_partition() -> None:
+    light = [replace(file, rows=10, deleted=1, deletes=("d",)) for file in files(98, 99)]
+    whole, small = files(97, 1)
+    found = find_small_files([*light, whole, small], 10, 3)
+    assert [f.bytes for f in found.worth_merging] == [98, 99, 1]
+    assert (len(found.small), found.heavy, found.light) == (1, 0, 2)
+    assert find_small_files([*light, whole], 10, 3).worth_merging == ()
+    assert find_small_files([*light, whole], 10, 2).worth_merging == tuple(light)
+    assert small_files_beside([*light, whole, small], 10, {whole.path}) == {whole.path: 3}
+    elsewhere = [replace(file, group=(0, "q")) for file in light]
+    assert find_small_files([light[0], elsewhere[0], small], 10, 3).worth_merging == ()
 
 
 def test_an_empty_table_has_nothing_to_do() -> None:

@@ -76,6 +76,12 @@ class TestMerged:
     ) -> None:
         assert merge_of(parts) == expected
 
+    def test_files_with_delete_files_are_rewritten_even_if_they_do_not_become_fewer(self) -> None:
+        light = [DataFile(f"{n}", 90, 10, (0,), 1, (f"d{n}",)) for n in range(3)]
+        assert merged(4, find_small_files([*light, *files_of([[90]])], SMALL, 3), TARGET) == MergeSize(4, 4, 3, 270, 3)
+        heavy = DataFile("h", 90, 10, (0,), 5, ("d",))
+        assert merged(1, find_small_files([heavy], SMALL, 3), TARGET) == MergeSize(1, 1, 1, 90, 1)
+
     def test_at_most_so_many_files_are_merged_the_partitions_with_most_first(self) -> None:
         assert merge_of([[10] * 3, [5] * 6], most=6) == MergeSize(9, 4, 6, 30)
         assert merge_of([[10] * 3, [5] * 6], most=8) == MergeSize(9, 3, 8, 50)
@@ -105,6 +111,20 @@ class TestMerged:
 
 
 class TestForecast:
+    @given(queries, merges, opening, st.integers(1, 1000))
+    def test_more_delete_files_removed_never_save_less(
+        self, of: QueryCosts, merge: MergeSize, ms: float, more: int
+    ) -> None:
+        before, after = (forecast(of, m, ms, REWRITING, 24) for m in (merge, replace(merge, deletes=more)))
+        assert after.saving_ms >= before.saving_ms
+        assert after.cost_ms == before.cost_ms
+
+    def test_a_query_no_longer_opens_the_delete_files_of_its_files(self) -> None:
+        queries = QueryCosts(per_hour=100, planning_ms=0, files_opened=5, query_ms=1000)
+        found = forecast(queries, MergeSize(10, 10, 4, 400, deletes=4), 1.5, REWRITING, 24)
+        assert found.saving_ms == pytest.approx(5 * 0.4 * 1.5)
+        assert found.worth > 0
+
     @given(queries, merges, opening, st.floats(0, 1e6))
     def test_more_queries_never_save_less(self, of: QueryCosts, merge: MergeSize, ms: float, more: float) -> None:
         busier = replace(of, per_hour=of.per_hour + more)

@@ -1,0 +1,121 @@
+"""What edits leave behind: a QUERY after thousands of updates, and appends beside COMPACT and DELETEs."""
+
+import http.client
+import itertools
+import json
+import random
+import threading
+import time
+from typing import Any
+
+from bench.measures import FIRN, Claim, Line, Section, ratio
+from bench.parts.edits import clients
+from bench.place import folder, say
+from bench.service import FIELDS, TENANT, Service
+
+TITLE = "Reads and appends beside edits"
+_ROWS, _UPDATES, _CLIENTS = 300_000, 10_000, 64
+_QUERIES = 15
+_COMPACTS, _FILES, _EACH = 3, 40, 20_000
+# How often mode auto looks for tables, and how long its last compaction may take.
+_AUTO_S, _QUIET_S = "2", 20
+_FIGURES = [{"op": "count"}, {"op": "sum", "field": "amount", "alias": "total"}]
+
+
+def measure() -> Section:
+    with folder("upkeep") as home, Service(home / "firn", ICEBERG__COMPACTION__AUTO_INTERVAL_S=_AUTO_S) as service:
+        after, compacted = _reads(service)
+        appends, merged = _appends(service)
+    claims = [
+        Claim(f"QUERY after {_UPDATES:,} updates / on the compacted table", ratio(after, compacted), "most", 1.5),
+        Claim("longest WRITE beside COMPACT and DELETEs, s", max(appends.values) / 1000, "most", 0.5),
+        Claim(f"COMPACTs that merged, of {_COMPACTS}", merged, "least", _COMPACTS),
+    ]
+    return Section([after, compacted, appends], claims)
+
+
+def _reads(service: Service) -> tuple[Line, Line]:
+    """Queries after updates by key of single rows, in a table in mode auto, and once more after a forced COMPACT."""
+    service.create("updated", FIELDS, key=["id"], properties={"compaction": {"mode": "auto"}})
+    _load(service, "updated", range(_ROWS))
+    _queries(service)
+    numbers = itertools.count()
+
+    def ask(chance: random.Random, who: int, nth: int) -> tuple[str, dict[str, Any]] | None:
+        if next(numbers) >= _UPDATES:
+            return None
+        request = {"table": "updated", "filter": {"id": chance.randrange(_ROWS)}, "updates": {"amount": nth + 0.5}}
+        return "UPDATE", request
+
+    made = clients(service, "updated", _CLIENTS, 900, ask)
+    say(f"part 14: {_UPDATES:,} updates in {made.elapsed_s:.0f} s")
+    service.settle(_QUIET_S)
+    what = f"QUERY of {_ROWS:,} rows"
+    after = Line(f"{what} after {_UPDATES:,} updates", FIRN, "ms", _queries(service))
+    service.call("COMPACT", table="updated", force=True)
+    service.settle()
+    return after, Line(f"{what}, compacted", FIRN, "ms", _queries(service))
+
+
+def _queries(service: Service) -> list[float]:
+    took = []
+    for _ in range(_QUERIES):
+        started = time.perf_counter()
+        found = service.call("QUERY", table="updated", aggregations=_FIGURES, filter={"id": {"gte": 0}})["data"]
+        took.append((time.perf_counter() - started) * 1000)
+        if found[0]["count"] != _ROWS:
+            raise RuntimeError(f"the table has {found[0]['count']:,} rows")
+    return took[_QUERIES // 3 :]
+
+
+def _appends(service: Service) -> tuple[Line, int]:
+    """One client appends and another deletes rows in loops while a table of many files is compacted several times."""
+    service.create("busy", FIELDS)
+    stop, took = threading.Event(), list[float]()
+    failures: list[str] = []
+
+    def loop(operation: str) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=120)
+        for n in itertools.count():
+            if stop.is_set():
+                return
+            request: dict[str, Any] = {"filter": {"id": {"in": [n, n + _EACH]}}}
+            if operation == "WRITE":
+                request = {"records": [{"id": -n, "name": "new", "amount": 0.5, "moment": "2024-03-01T12:00:00"}]}
+            started = time.perf_counter()
+            body = json.dumps({"operation": operation, "tenant_id": TENANT, "table": "busy", **request})
+            connection.request("POST", "/database", body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            text = response.read()
+            if response.status != 200:
+                failures.append(text[:400].decode(errors="replace"))
+                return
+            if operation == "WRITE":
+                took.append((time.perf_counter() - started) * 1000)
+
+    merged = 0
+    for turn in range(_COMPACTS):
+        for number in range(_FILES):
+            _load(service, "busy", range(number * _EACH, (number + 1) * _EACH))
+        stop.clear()
+        threads = [threading.Thread(target=loop, args=(operation,)) for operation in ("WRITE", "DELETE")]
+        for thread in threads:
+            thread.start()
+        time.sleep(1)
+        compacted = service.call("COMPACT", table="busy", force=True)
+        merged += bool(compacted["compacted"])
+        time.sleep(1)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise RuntimeError(failures[0])
+        seconds = compacted["stats"]["compaction_time_ms"] / 1000
+        say(f"part 14: COMPACT {turn + 1} took {seconds:.1f} s; longest WRITE so far {max(took):.0f} ms")
+    return Line("WRITE beside COMPACT and DELETEs", FIRN, "ms", took, f"longest: {max(took):.0f} ms"), merged
+
+
+def _load(service: Service, table: str, ids: range) -> None:
+    lines = (f"{n},name {n},{n % 1000}.25,2024-03-01T12:00:00" for n in ids)
+    body = ("id,name,amount,moment\n" + "\n".join(lines)).encode()
+    service.send(f"/tables/{TENANT}/default/{table}/records", body, "text/csv")

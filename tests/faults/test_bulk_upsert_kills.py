@@ -1,0 +1,98 @@
+"""SIGKILL while bodies are merged by key: each has its effect once, and is told what it did, whenever it is sent."""
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.model.names import TableName
+from tests.faults.evidence import locked_between_batches
+from tests.faults.own_rows import PATIENCE_S, OwnRows, wait_for_steps
+from tests.faults.points import ANSWERED, METADATA_WRITTEN, SWAPPED, NotReached, Point, Scene, reached
+from tests.faults.victim import RestartedService, Victim
+from tests.support.marks import thorough_except
+
+NAME = TableName("kills", "default", "merged")
+ADDRESS = {"tenant_id": NAME.tenant, "namespace": NAME.namespace, "table": NAME.table}
+SCHEMA = {"fields": {"id": {"type": "long"}, "n": {"type": "long"}}, "primary_key": ["id"]}
+PATH = f"/tables/{NAME.tenant}/{NAME.namespace}/{NAME.table}/records?mode=upsert"
+# As many as are received at once.
+CLIENTS, TRIES, KEYS, EACH = 2, 4, 300, 200
+_runs = itertools.count(1)
+
+
+class OwnKeys(OwnRows):
+    """A client that inserts and updates rows, many with each body."""
+
+    def step(self, client: httpx.Client) -> None:
+        step = self.steps
+        sent = {self.number * 1000 + (step * 70 + i) % KEYS: step for i in range(EACH)}
+        body = "\n".join(json.dumps({"id": key, "n": n}) for key, n in sent.items()).encode()
+        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": self.key}
+        updated = len(sent.keys() & self.rows.keys())
+        told = {"records_updated": updated, "records_inserted": len(sent) - updated}
+        self.done(client, lambda http: http.post(PATH, content=body, headers=headers), told, {**self.rows, **sent})
+
+
+@contextmanager
+def _staged(scene: Scene) -> Iterator[str]:
+    """The record of the load waits for the ledger."""
+    with locked_between_batches(scene.disk):
+        reached(lambda: staged_files(scene.disk.home))
+        yield ""
+
+
+def staged_files(home: Path) -> list[Path]:
+    return list(home.glob("**/load_*/data/*.parquet"))
+
+
+STAGED = Point("received, not matched", _staged, lambda scene, _: bool(staged_files(scene.disk.home)), "")
+
+
+@pytest.fixture(scope="module")
+def victim(service: RestartedService) -> Iterator[Victim]:
+    made = Victim(service, NAME)
+    made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
+    return made
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("point", thorough_except([SWAPPED], [SWAPPED, STAGED, METADATA_WRITTEN, ANSWERED]), ids=str)
+def test_bulk_upserts_are_neither_lost_nor_doubled_nor_miscounted(victim: Victim, point: Point) -> None:
+    run, stop = next(_runs), threading.Event()
+    victim.firn.ok({"operation": "DELETE", **ADDRESS, "all": True})
+    with victim.proxy() as proxy, ThreadPoolExecutor(CLIENTS) as pool:
+        clients = [OwnKeys(number, proxy.url, run) for number in range(CLIENTS)]
+        working = [pool.submit(client.work, stop) for client in clients]
+        try:
+            wait_for_steps(clients, working, 1)
+            for tried in range(1, TRIES + 1):
+                try:
+                    batch = victim.kill_process(point, proxy)
+                    break
+                except NotReached:
+                    assert tried < TRIES, f"{TRIES} times the service was not {point} when it was killed"
+                    wait_for_steps(clients, working, 1)
+            wait_for_steps(clients, working, 2)
+        finally:
+            stop.set()
+        for one in working:
+            one.result(PATIENCE_S)
+    if batch:
+        state, snapshot_id, _ = victim.disk.noted(batch)
+        assert state == point.comes_to
+        assert victim.disk.committed().get(batch) == snapshot_id
+    expected = {key: n for client in clients for key, n in client.rows.items()}
+    assert {row["id"]: row["n"] for row in victim.firn.rows(NAME.tenant, NAME.table)} == expected
+    assert victim.disk.ids() == dict.fromkeys(expected, 1)
+    for client in clients:
+        assert client.last is not None
+        send, answer = client.last
+        assert send(victim.firn.client).content == answer
+    assert staged_files(victim.disk.home) == []
