@@ -57,7 +57,7 @@ def measure() -> Section:
     lines = [Line("bulk load of 2M rows", who, "rows/s", rates) for who, rates in took.items()]
     claims = [
         Claim("bulk rate, of plain PySpark's", ratio(lines[0], lines[1]), "least", 0.9),
-        # Half more than when Spark wrote the staged rows again.
+        # Half more than it was when this was asked for.
         Claim("bulk rate, of PyIceberg's", ratio(lines[0], lines[3]), "least", 0.54),
     ]
     return Section(lines, claims)

@@ -43,7 +43,7 @@ def _measure(home: Path, service: Service, iceberg: Peer) -> Section:
         lines += [Line(what, FIRN, "ms", ours[rows]), Line(what, "PyIceberg append", "ms", theirs[rows])]
     claims = [
         Claim("one client's p50, of PyIceberg's on a new table", ratio(*lines[:2]), "most", 3),
-        # Two thirds of what it was when Spark wrote the files.
+        # Two thirds of what it was when this was asked for.
         Claim("WRITE of 10,000 rows, of PyIceberg's time", ratio(*lines[-2:]), "most", 4.2),
     ]
     return Section(lines, claims)

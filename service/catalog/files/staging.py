@@ -2,7 +2,6 @@
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,19 +24,8 @@ INTERNAL_TENANT, WARM_UP_NAMESPACE, _NAMESPACE = "_firn", "warm", "bulk"
 # Small enough for the tasks of one job to share the rows evenly.
 _GROUP_BYTES = 4 << 20
 _GROUP_ROWS = 1 << 20
-# Readers of a table want larger ones.
-_LASTING_GROUP_BYTES = 16 << 20
 _FILE_BYTES = 128 << 20
 _FIELD_ID = b"PARQUET:field_id"
-
-
-@dataclass(frozen=True)
-class LastingFiles:
-    """How to write files that can become those of a table: the options of Arrow's writer, by the first rows, and the
-    size at which a file is complete."""
-
-    options: Callable[[pa.Table], Mapping[str, Any]]
-    bytes: int
 
 
 @dataclass
@@ -53,30 +41,18 @@ class _File:
 class Staging:
     """The staged rows of one load. Used by one thread at a time; its creator must call `discard`."""
 
-    def __init__(
-        self, catalog: Catalog, schema: TableSchema, arrow: pa.Schema, lasting: LastingFiles | None = None
-    ) -> None:
-        """`arrow` is the schema of the batches to come. With `lasting`, the files can become those of a table."""
-        self._catalog, self._lasting = catalog, lasting
+    def __init__(self, catalog: Catalog, schema: TableSchema, arrow: pa.Schema) -> None:
+        """`arrow` is the schema of the batches to come."""
+        self._catalog = catalog
         name = TableName(INTERNAL_TENANT, _NAMESPACE, f"load_{uuid.uuid4().hex}")
         self._table = catalog.create(name, staged_schema(schema), (), {})
         self._schema = _with_ids(arrow, self._table)
+        # Spark reads this once and soon. On a local disk compression costs more than it saves; over a network it pays.
+        self._codec = "none" if self._table.location.startswith("file:") else "zstd"
         self._file: _File | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = 0
-        self._group_bytes = _GROUP_BYTES if lasting is None else _LASTING_GROUP_BYTES
         self.rows = self.bytes = self.files = 0
-        self.paths: list[str] = []
-
-    @property
-    def lasts(self) -> bool:
-        """Whether the files can become those of a table, if their columns are."""
-        return self._lasting is not None
-
-    @property
-    def file_schema(self) -> pa.Schema:
-        """The schema of the files, with their field ids."""
-        return self._schema
 
     @property
     def spark_name(self) -> str:
@@ -88,7 +64,7 @@ class Staging:
         self._waiting_bytes += batch.nbytes
         self._waiting_rows += batch.num_rows
         self.rows += batch.num_rows
-        if self._waiting_bytes >= self._group_bytes or self._waiting_rows >= _GROUP_ROWS:
+        if self._waiting_bytes >= _GROUP_BYTES or self._waiting_rows >= _GROUP_ROWS:
             with translated():
                 self._write_group()
 
@@ -118,35 +94,31 @@ class Staging:
         self._waiting_bytes = self._waiting_rows = 0
         group = pa.Table.from_arrays(columns, schema=self._schema)
         if self._file is None:
-            self._file = self._open_file(group)
+            self._file = self._open_file()
         file = self._file
         file.writer.write_table(group, row_group_size=group.num_rows)
         file.rows += group.num_rows
         file.bytes += group.nbytes
         self.bytes += group.nbytes
-        if file.bytes >= _FILE_BYTES if self._lasting is None else file.stream.tell() >= self._lasting.bytes:
+        if file.bytes >= _FILE_BYTES:
             self._close_file()
 
-    def _open_file(self, first: pa.Table) -> _File:
+    def _open_file(self) -> _File:
         iceberg = self._table.iceberg
         output = iceberg.io.new_output(f"{self._table.location}/data/{uuid.uuid4().hex}.parquet")
         stream = output.create()
         footer: list[Any] = []
-        options = self._passing() if self._lasting is None else self._lasting.options(first)
-        writer = pq.ParquetWriter(stream, self._schema, metadata_collector=footer, **options)
+        writer = pq.ParquetWriter(
+            stream,
+            self._schema,
+            compression=self._codec,
+            compression_level=1 if self._codec == "zstd" else None,
+            use_dictionary=False,
+            write_statistics=False,
+            store_schema=False,
+            metadata_collector=footer,
+        )
         return _File(output, stream, writer, footer)
-
-    def _passing(self) -> dict[str, Any]:
-        """The options for files that Spark reads once and soon."""
-        # On a local disk compression costs more than it saves; over a network it pays.
-        codec = "none" if self._table.location.startswith("file:") else "zstd"
-        return {
-            "compression": codec,
-            "compression_level": 1 if codec == "zstd" else None,
-            "use_dictionary": False,
-            "write_statistics": False,
-            "store_schema": False,
-        }
 
     def _close_file(self) -> None:
         """Close the file and commit it, so that dropping the table removes it."""
@@ -168,7 +140,6 @@ class Staging:
         iceberg = self._table.iceberg
         with iceberg.transaction() as change, change.update_snapshot().fast_append() as append:
             append.append_data_file(data_file)
-        self.paths.append(file.output.location)
         self.files += 1
 
 

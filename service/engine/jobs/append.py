@@ -1,5 +1,5 @@
-"""Appends, and edits of few rows, in two steps: Arrow or Spark writes the data files, then Iceberg commits them,
-stamped with a batch id.
+"""Appends, and edits of few rows, in two steps: Spark writes the data files, then Iceberg commits them, stamped with a
+batch id.
 
 The first step may take long and changes nothing that a reader sees. The second is short; its gate is checked before
 each attempt, because another writer may commit first.
@@ -7,7 +7,6 @@ each attempt, because another writer may commit first.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -16,7 +15,6 @@ from service.engine.iceberg.row_replacement import RowReplacement, commit_rows
 from service.engine.iceberg.staging import StagedFiles, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, no_gate, swap
 from service.engine.iceberg.tables import current
-from service.engine.jobs.arrow import write as arrow_write
 from service.engine.session.java import java_class
 from service.engine.session.rows import frame
 from service.engine.session.spark_types import DataFrame, SparkSession
@@ -60,7 +58,8 @@ def append(
     Raises TableChanged if the table was replaced, or if its schema or the ranges that split it changed.
     """
     iceberg = CommitTarget(session, table, uuid, schema_id).load()
-    staged = _staged(session, iceberg, rows, derived)
+    with naming_new_rows(session, rows, derived):
+        staged = stage_rows(iceberg, fill(small_frame(session, rows), derived))
     target = CommitTarget(session, table, uuid, schema_id, staged.ranges)
     return swap(target, iceberg, append_files(iceberg, staged.files, batch), lambda _: gate(), staged.discard)
 
@@ -80,7 +79,7 @@ def replace_rows(
     iceberg = target.load()
     staged = StagedFiles(iceberg.io(), ())
     if what.rows.num_rows:
-        staged = _staged(session, iceberg, what.rows)
+        staged = stage_rows(iceberg, small_frame(session, what.rows))
     places = {path: pa.array(positions, pa.int64()) for path, positions in what.deleted.items()}
     change = RowReplacement(batch, what.snapshot_id, staged, what.expected, places, what.removed, what.summary)
     return commit_rows(target, change, gate, iceberg=iceberg)
@@ -110,14 +109,6 @@ def commit(
 def discard(_: SparkSession, staged: StagedFiles) -> None:
     """Delete staged files; only if it is certain that no snapshot has them."""
     staged.discard()
-
-
-def _staged(session: SparkSession, iceberg: Any, rows: pa.Table, derived: Sequence[DerivedColumn] = ()) -> StagedFiles:
-    """Files with the rows, for a later commit."""
-    if not derived and (files := arrow_write.staged(session, iceberg, rows)) is not None:
-        return files
-    with naming_new_rows(session, rows, derived):
-        return stage_rows(iceberg, fill(small_frame(session, rows), derived))
 
 
 def small_frame(session: SparkSession, rows: pa.Table) -> DataFrame:

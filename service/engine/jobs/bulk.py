@@ -1,14 +1,10 @@
-"""Staged rows become files of a table, without a commit: Spark writes them, or the staged files are used themselves."""
+"""The job that writes staged rows into a table's own files, without committing them."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-import pyarrow as pa
-
 from service.engine.iceberg.staging import StagedFiles
-from service.engine.iceberg.tables import current
 from service.engine.jobs.append import stage
-from service.engine.jobs.arrow.write import adopted
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.tags import marked
 from service.engine.sql.derived import fill
@@ -42,11 +38,6 @@ def move(
     naming = naming_failures(session, computed_columns(derived), identifying(schema), lambda: nullcontext(source))
     with naming, marked(session, tag):
         return stage(session, target, fill(rows, derived), _options(schema, partition))
-
-
-def adopt(session: SparkSession, target: str, paths: Sequence[str], schema: pa.Schema) -> StagedFiles | None:
-    """The staged files themselves as files of `target`, for a later commit; None if `move` must write them again."""
-    return adopted(session, current(session, target), paths, schema)
 
 
 def read_staged(session: SparkSession, source: str, size: int) -> DataFrame:

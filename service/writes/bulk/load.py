@@ -18,7 +18,7 @@ from service.commits.small_files import NOT_CHECKED, SmallFileCheck, SmallFileCh
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.iceberg.swap import TableChanged
 from service.engine.jobs import append
-from service.engine.jobs.bulk import adopt, move
+from service.engine.jobs.bulk import move
 from service.engine.session.engine import Engine
 from service.errors import (
     BodyTooLarge,
@@ -34,13 +34,12 @@ from service.model.call import Call
 from service.model.dynamic.definition import refuse_dynamic_table
 from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.names import TableName
-from service.model.properties import target_file_size_mb
 from service.model.schema.derived import only_derived_added
 from service.model.schema.key_columns import key_columns
 from service.settings import LimitSettings
 from service.writes.bulk.body import Body
 from service.writes.bulk.decode import Decoder
-from service.writes.bulk.target import lasting_files, target_schema
+from service.writes.bulk.target import target_schema
 from service.writes.bulk.upsert import KeyedRecords, UpsertOptions
 
 log = logging.getLogger("firn.bulk")
@@ -211,8 +210,7 @@ class Bulk:
     def _staging(self, load: Load, batch: pa.RecordBatch) -> Staging:
         if load.upsert:
             return Staging(self._catalog, load.upsert.staged_schema(batch), load.upsert.arrow_schema(batch))
-        lasting = lasting_files(load.table, target_file_size_mb(load.table.properties, self._small_files.settings))
-        return Staging(self._catalog, load.table.schema, target_schema(load.table.schema), lasting)
+        return Staging(self._catalog, load.table.schema, target_schema(load.table.schema))
 
     def _current(self, table: Table) -> Table:
         """The table as it is now, if it has only gained derived columns; otherwise the load is refused."""
@@ -222,13 +220,9 @@ class Bulk:
         return now
 
     def _move(self, table: Table, staging: Staging, call: Call, tag: str) -> StagedFiles:
-        """Make the table's files; if the staged ones cannot be these, Spark writes them. This may take long, so it does
-        not hold the table's lock."""
+        """Have Spark write the table's files. This takes long, so it does not hold the table's lock."""
         try:
-            files: StagedFiles | None = None
-            if staging.lasts and not table.derived:
-                files = self._engine.run_for(call, adopt, table.spark_name, staging.paths, staging.file_schema)
-            files = files or self._engine.run_for(
+            files = self._engine.run_for(
                 call,
                 move,
                 staging.spark_name,

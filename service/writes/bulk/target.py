@@ -2,17 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from service.catalog.files.staging import LastingFiles
-from service.catalog.tables import Table
-from service.engine.jobs.arrow.files import written_like
-from service.engine.jobs.arrow.shape import CODEC, CODECS
 from service.engine.session.rows import arrow_schema
-from service.model.schema.types import DecimalType, Field, Primitive, TableSchema
+from service.model.schema.types import Field, TableSchema
 from service.writes.bulk.fit import match_names
 
 Keys = tuple[str, ...] | None
@@ -45,15 +40,6 @@ def target_schema(schema: TableSchema) -> pa.Schema:
     values have been refused before.
     """
     return pa.schema([pa.field(f.name, _inside(f.type), f.nullable) for f in arrow_schema(schema)])
-
-
-def lasting_files(table: Table, target_mb: int) -> LastingFiles | None:
-    """How files are staged that can become the table's own; None if Spark must write them in any case."""
-    codec = CODECS.get(table.properties.get(CODEC, ""))
-    plain = all(isinstance(f.type, Primitive | DecimalType) for f in table.schema.fields)
-    if codec is None or not plain or table.derived or table.stored_partition or not table.location.startswith("file:"):
-        return None
-    return LastingFiles(partial(written_like, codec), target_mb << 20)
 
 
 def _inside(kind: pa.DataType) -> pa.DataType:

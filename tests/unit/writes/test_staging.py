@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,9 +12,8 @@ from hypothesis import strategies as st
 
 from service.catalog.connect import connect
 from service.catalog.files import staging
-from service.catalog.files.staging import LastingFiles, Staging, remove_leftovers, staged_schema
+from service.catalog.files.staging import Staging, remove_leftovers, staged_schema
 from service.catalog.tables import Catalog
-from service.engine.jobs.arrow.files import written_like
 from service.model.names import TableName
 from service.model.records import read_records
 from service.model.schema.definition import parse_schema
@@ -104,22 +102,6 @@ def test_files_are_closed_at_their_size_and_can_be_split(catalog: Catalog, monke
     [name] = catalog.list_tables("_firn", "bulk")
     tasks = list(catalog.load(TableName("_firn", "bulk", name)).iceberg.scan().plan_files())
     assert sorted(len(task.file.split_offsets or []) for task in tasks) == [2, 6, 6, 6]
-    load_.discard()
-
-
-def test_lasting_files_have_what_a_tables_own_files_have(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "_GROUP_ROWS", 1000)
-    lasting = LastingFiles(partial(written_like, "zstd"), 5_000)
-    load_ = Staging(catalog, NUMBERS, target_schema(NUMBERS), lasting)
-    for i in range(10):
-        load_.write(rows(1000, 1000 * i))
-    load_.finish()
-    assert sorted(read(catalog)["id"].to_pylist()) == list(range(10_000))
-    assert len(load_.paths) > 1, "a file is complete at its size"
-    for path in load_.paths:
-        column = pq.ParquetFile(path.removeprefix("file://")).metadata.row_group(0).column(0)
-        assert (column.compression, column.is_stats_set, column.has_column_index) == ("ZSTD", True, True)
-    assert load_.lasts
     load_.discard()
 
 

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,7 +46,15 @@ def merge(part: MergePart, shape: FileShape) -> int:
     groups = _groups(part.paths, shape)
     first = next(groups, shape.schema.empty_table())
     try:
-        with pq.ParquetWriter(to, shape.schema, **written_like(shape.codec, first)) as writer:
+        with pq.ParquetWriter(
+            to,
+            shape.schema,
+            use_dictionary=_repeating(first),
+            compression=shape.codec,
+            store_schema=False,
+            store_decimal_as_integer=True,
+            write_page_index=True,
+        ) as writer:
             for table in itertools.chain([first], groups):
                 writer.write_table(table, row_group_size=max(1, table.num_rows))
                 rows += table.num_rows
@@ -77,7 +84,7 @@ def _groups(paths: Sequence[str], shape: FileShape) -> Iterator[pa.Table]:
         with pq.ParquetFile(local_path(path)) as file:
             if checked is None or not file.schema.equals(checked):
                 found = file.schema_arrow
-                if len(found) != len(shape.schema) or not all(map(same_column, found, shape.schema)):
+                if len(found) != len(shape.schema) or not all(map(_same, found, shape.schema)):
                     raise SchemaDiffers(f"{path} has {found}")
                 checked = file.schema
             for i in range(file.num_row_groups):
@@ -93,17 +100,6 @@ def _groups(paths: Sequence[str], shape: FileShape) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting).cast(shape.schema)
 
 
-def written_like(codec: str, first: pa.Table) -> dict[str, Any]:
-    """The options of Arrow's writer for files that begin with these rows."""
-    return {
-        "use_dictionary": _repeating(first),
-        "compression": codec,
-        "store_schema": False,
-        "store_decimal_as_integer": True,
-        "write_page_index": True,
-    }
-
-
 def _repeating(table: pa.Table) -> list[str]:
     """The columns whose values repeat, so that a dictionary saves space."""
     some = table.slice(0, _SAMPLE_ROWS)
@@ -111,8 +107,7 @@ def _repeating(table: pa.Table) -> list[str]:
     return [name for name in table.column_names if pc.count_distinct(some[name]).as_py() <= most]
 
 
-def same_column(found: pa.Field, wanted: pa.Field) -> bool:
-    """Whether a file's column is the wanted one of a table."""
+def _same(found: pa.Field, wanted: pa.Field) -> bool:
     ids = ((field.metadata or {}).get(_FIELD_ID) for field in (found, wanted))
     return (
         found.name == wanted.name
