@@ -2,7 +2,21 @@
 
 from types import ModuleType
 
-from bench.parts import age, bulk, clients, compact, dynamic, edits, ingest, neighbours, query, start, upsert, write
+from bench.parts import (
+    age,
+    bulk,
+    clients,
+    compact,
+    dynamic,
+    edits,
+    ingest,
+    large,
+    neighbours,
+    query,
+    start,
+    upsert,
+    write,
+)
 
 PARTS: dict[int, ModuleType] = {
     1: write,
@@ -17,4 +31,5 @@ PARTS: dict[int, ModuleType] = {
     10: ingest,
     11: edits,
     12: dynamic,
+    13: large,
 }

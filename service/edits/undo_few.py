@@ -102,7 +102,10 @@ class _Finding:
         elif rows is not None:
             if not set(self._columns.names) <= set(rows.column_names):
                 raise UnreadableFile("the ledger does not have all columns")
-            yield rows.select(self._columns.names).cast(self._columns)
+            try:
+                yield rows.select(self._columns.names).cast(self._columns)
+            except pa.ArrowException as e:
+                raise UnreadableFile("the ledger has other types") from e
 
     def _places(self, came: dict[Content, int], change: Net) -> pa.Table:
         """The places of the added rows. Of equal rows, the first count."""

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
-from pyiceberg.schema import Schema
 
 from service.catalog.files.columns import TooManyRows, UnreadableFile, read_columns
 from service.catalog.files.data_files import DataFile, list_files
@@ -90,14 +89,10 @@ class FewRows:
         self._files += 1
         if self._files > _MOST_FILES:
             raise TooManyRows
-        schema = self._schema
-        if not set(columns.names) <= {field.name for field in schema.fields}:
+        schema = self.table.iceberg.schemas().get(self.schema_id)
+        if schema is None or not set(columns.names) <= {field.name for field in schema.fields}:
             raise UnreadableFile("a column is not in the schema")
         return read_columns(self.table.iceberg.io, path, columns, schema, positions, _MOST_VALUES)
-
-    @property
-    def _schema(self) -> Schema:
-        return self.table.iceberg.schemas()[self.schema_id]
 
     def _expect(self, rows: int) -> None:
         self.rows_read += rows

@@ -130,10 +130,11 @@ class FoundUndo:
     def publish(self, batch: str, summary: Mapping[str, str], gate: Gate, tag: Tag | None = None) -> int:
         """Undo the change in one commit, as an edit is published, and return its snapshot's id."""
         found, base = self.figures, self._of.base
-        if self._few:
-            places, removed = (frame(self._session, rows) for rows in (self._few.places, self._few.removed))
-            self._places, self._removed = self.named(places), self.named(removed)
         whole, rewritten = base.whole(found.files), self._rewritten
+        if self._few and rewritten:
+            self._places = self.named(frame(self._session, self._few.places))
+        if self._few and found.restored:
+            self._removed = self.named(frame(self._session, self._few.removed))
         staged, live = self._staged(rewritten)
         change = RowReplacement(
             batch,
