@@ -5,6 +5,8 @@ It holds no lock meanwhile, unlike edits that share a commit, so it may be large
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -16,8 +18,8 @@ from service.engine.jobs.edit import EditBase, FoundRows
 from service.engine.jobs.edits.places import FoundPlaces
 from service.engine.session.rows import arrow_schema
 from service.model.edits import Edit
-from service.model.keyed.apply import KeyedRows, apply_changes
-from service.model.keyed.changes import PutRows, RowPlace
+from service.model.keyed.changes import PutRows
+from service.model.keyed.merge import inserted_rows, merge_records
 
 # More records than this are joined by Spark.
 _MOST_RECORDS = 20_000
@@ -45,32 +47,35 @@ def apply_upsert(table: Table, base: EditBase, edit: Edit) -> AppliedUpsert | No
 
 
 def _applied(table: Table, base: EditBase, change: PutRows) -> AppliedUpsert | None:
-    hits = find_keys(table, [change.rows.select(list(change.how.keys)).combine_chunks()])
-    positions = hits.positions(hits.files)
-    columns = pa.schema([pa.field(c.name, c.type) for c in arrow_schema(table.schema)])
-    read = read_files(table, sorted(positions), columns, positions)
-    places = [RowPlace(path, position) for path, at in positions.items() for position in at]
-    found = KeyedRows(pa.concat_tables([columns.empty_table(), *(read[path] for path in positions)]), places)
-    applied = apply_changes(columns, found, [change])
-    [done] = applied.changes
-    if done.refusal is not None:
-        raise done.refusal
-    files = Counter(place.file for place in applied.gone)
+    records = change.rows.combine_chunks()
+    keys = records.select(list(change.how.keys))
+    hits = find_keys(table, [keys])
+    [by_key] = hits.by_key.values()
+    numbered = list(enumerate(key_tuples(keys)))
+    places = sorted(
+        (path, position, number)
+        for number, key in numbered
+        for path, positions in by_key.get(key, {}).items()
+        for position in positions
+    )
+    schema = pa.schema([pa.field(c.name, c.type) for c in arrow_schema(table.schema)])
+    paths, at, numbers = zip(*places, strict=True) if places else ((), (), ())
+    found = pa.table({"file": pa.array(paths, pa.string()), "pos": pa.array(at, pa.int64())})
+    positions = {path: [position for _, position, _ in some] for path, some in groupby(places, itemgetter(0))}
+    read = read_files(table, positions, schema, positions)
+    old = pa.concat_tables([schema.empty_table(), *(read[path] for path in positions)])
+    changed, rows = merge_records(schema, old, records, numbers, change.how)
+    gone = found.filter(changed)
+    files = Counter(gone["file"].to_pylist())
     if base.whole(files) or base.rewritten(files):
         return None
-    [by_key] = hits.by_key.values()
-    is_new = [key not in by_key for key in key_tuples(change.rows.select(list(change.how.keys)))]
-    new = change.rows.filter(pa.array(is_new, pa.bool_()))
-    gone = pa.table(
-        {"file": [place.file for place in applied.gone], "pos": [place.position for place in applied.gone]},
-        pa.schema({"file": pa.string(), "pos": pa.int64()}),
-    )
-    rows = FoundRows(
+    new = records.filter(pa.array([key not in by_key for _, key in numbered], pa.bool_()))
+    done = FoundRows(
         dict(files),
-        done.counts.updated,
-        unchanged=done.counts.unchanged,
+        gone.num_rows,
+        unchanged=len(places) - gone.num_rows,
         new=new if new.num_rows else None,
         scanned_files=hits.scanned_files,
         places=FoundPlaces(rows=gone),
     )
-    return AppliedUpsert(rows, applied.new)
+    return AppliedUpsert(done, pa.concat_tables([rows.filter(changed), inserted_rows(schema, new)]))
