@@ -21,8 +21,9 @@ from service.model.edits import Edit
 from service.model.keyed.changes import PutRows
 from service.model.keyed.merge import inserted_rows, merge_records
 
-# More records than this are joined by Spark.
+# More records than this are joined by Spark, and the rows of more files are read by it: by several tasks.
 _MOST_RECORDS = 20_000
+_MOST_FILES = 500
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class AppliedUpsert:
 def apply_upsert(table: Table, base: EditBase, edit: Edit) -> AppliedUpsert | None:
     """Apply an UPSERT to the table's current state; None if Spark should, or if files are to be written again."""
     if base.snapshot_id is None or base.only is not None or base.row_level == "copy_on_write":
+        return None
+    if len(base.rows) > _MOST_FILES:
         return None
     change = keyed_change(table, edit, most=_MOST_RECORDS)
     if not isinstance(change, PutRows):

@@ -101,3 +101,12 @@ def test_more_records_than_it_is_worth_are_left_to_spark(table: Table, monkeypat
     monkeypatch.setattr("service.edits.upsert_here._MOST_RECORDS", 2)
     monkeypatch.setattr("service.catalog.files.key_lookup._MOST_HITS", 1)
     assert apply_upsert(table, base(table), two) is None
+
+
+def test_a_table_of_many_files_is_left_to_spark(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(table, [{"id": 5000}])
+    one = upsert(table, {"id": 7, "country": "x"})
+    monkeypatch.setattr("service.edits.upsert_here._MOST_FILES", 2)
+    assert apply_upsert(table, base(table), one) is not None
+    monkeypatch.setattr("service.edits.upsert_here._MOST_FILES", 1)
+    assert apply_upsert(table, base(table), one) is None
