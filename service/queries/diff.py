@@ -98,13 +98,15 @@ class Differences:
         return TableDifference(keys, result, len(removed.touched) + len(added.touched), shared)
 
     def _compared(self, call: Call, comparison: Comparison, rows: int) -> DiffResult:
-        """The differences, with progress by the rows that Spark has read."""
+        """The differences, with progress by how many of so many rows Spark has read; with 0, it reads none."""
         progress, tag = call.progress(DiffProgress), f"diff-{uuid.uuid4().hex}"
         progress.phase = "comparing"
-        progress.expect(rows, partial(self.engine.rows_read, tag))
+        if rows:
+            progress.expect(rows, partial(self.engine.rows_read, tag))
         with self.engine.lend(call) as session, marked(session, tag):
             found = compare(session, comparison)
-        progress.done(rows)
+        if rows:
+            progress.done(rows)
         return found
 
     def _changed_files(
