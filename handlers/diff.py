@@ -1,25 +1,29 @@
 """DIFF: compare two states of a table by rows."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.as_of import snapshot_as_of
 from service.catalog.tables import Catalog, Snapshot, Table
+from service.jobs.background import Background
 from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
-from service.operations.examples import create_table, response, write
+from service.operations.examples import accepted, create_table, response, write
 from service.operations.operation import (
+    AcceptedResult,
     Example,
     Metadata,
     Result,
     ReturnedId,
     TableRequest,
+    async_field,
     omit_when_null,
     operation,
 )
 from service.operations.paging import Page, Paged, pinned
-from service.queries.diff import Differences, DiffPage
+from service.queries.diff import Differences, DiffPage, DiffProgress
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "menu"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -63,6 +67,13 @@ EXAMPLES = (
         taken={"from_snapshot": (2, "metadata.snapshot_id")},
     ),
     Example(
+        "Compare in the background",
+        {"operation": "DIFF", **ADDRESS, "from_snapshot": _FIRST, "async": True},
+        accepted(),
+        given=GIVEN,
+        taken={"from_snapshot": (2, "metadata.snapshot_id")},
+    ),
+    Example(
         "The first page of the changes in reverse",
         {"operation": "DIFF", **ADDRESS, "from_snapshot": _LAST, "to_snapshot": _FIRST, "limit": 1},
         {**_ANSWER, "changes": [_UNSOUP], "next_cursor": "<any>"},
@@ -83,6 +94,7 @@ class Diff(Paged, TableRequest):
         description="a removed and an added row with equal values in these columns count as one update; default: the "
         "primary key, or that of the later snapshot if a column of it is missing; [] for no updates",
     )
+    async_: bool = async_field()
     limit: int = Field(
         default=1000, ge=0, le=10_000, description="the maximum number of changes in one response; 0 only counts them"
     )
@@ -110,10 +122,22 @@ class DiffResult(Page, Result):
     files_shared: int = Field(description="data files that are in both")
 
 
-@operation(Diff, DiffResult, pool="queries", examples=EXAMPLES)
-def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) -> DiffResult:
+@operation(Diff, DiffResult, pool="queries", examples=EXAMPLES, also=(AcceptedResult,))
+def diff(
+    request: Diff, call: Call, catalog: Catalog, background: Background, differences: Differences
+) -> DiffResult | AcceptedResult:
     """List the rows that were inserted, deleted and updated between any two states of a table."""
     table = catalog.load(request.table_name)
+    compare = _comparison(request, table, differences)  # states that do not exist are refused at once
+    if not request.async_:
+        return compare(call)
+    return AcceptedResult.of(
+        background.start("DIFF", table, DiffProgress(), call, lambda job: job.respond(compare(job)))
+    )
+
+
+def _comparison(request: Diff, table: Table, differences: Differences) -> Callable[[Call], DiffResult]:
+    """What the request compares. The states are those of now, however long a job waits."""
     place = request.place(str, int, int, list, int)
     if place is None:
         before = snapshot_as_of(table, request.from_snapshot, "from_snapshot")
@@ -121,24 +145,28 @@ def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) 
     else:
         uuid, first, second, keys, done = place
         before, after = (pinned(table, uuid, snapshot_id) for snapshot_id in (first, second))
-    found = differences.between(call, table, before, after, keys, DiffPage(request.limit, done))
-    counts = found.compared
-    done += len(counts.changes)
-    more = request.limit and done < counts.inserted + counts.deleted + counts.updated
-    next_place = [table.uuid, before.snapshot_id, after.snapshot_id, list(found.keys), done]
-    return DiffResult(
-        from_snapshot=before.snapshot_id,
-        to_snapshot=after.snapshot_id,
-        records_inserted=counts.inserted,
-        records_deleted=counts.deleted,
-        records_updated=counts.updated,
-        key_cols=list(found.keys),
-        changes=[Change(change=c.kind, before=c.before, after=c.after) for c in counts.changes],
-        next_cursor=request.cursor_at(next_place) if more else None,
-        files_read=found.files_read,
-        files_shared=found.files_shared,
-        metadata=Metadata(snapshot_id=after.snapshot_id),
-    )
+
+    def compare(of: Call) -> DiffResult:
+        found = differences.between(of, table, before, after, keys, DiffPage(request.limit, done))
+        counts = found.compared
+        end = done + len(counts.changes)
+        more = request.limit and end < counts.inserted + counts.deleted + counts.updated
+        next_place = [table.uuid, before.snapshot_id, after.snapshot_id, list(found.keys), end]
+        return DiffResult(
+            from_snapshot=before.snapshot_id,
+            to_snapshot=after.snapshot_id,
+            records_inserted=counts.inserted,
+            records_deleted=counts.deleted,
+            records_updated=counts.updated,
+            key_cols=list(found.keys),
+            changes=[Change(change=c.kind, before=c.before, after=c.after) for c in counts.changes],
+            next_cursor=request.cursor_at(next_place) if more else None,
+            files_read=found.files_read,
+            files_shared=found.files_shared,
+            metadata=Metadata(snapshot_id=after.snapshot_id),
+        )
+
+    return compare
 
 
 def _after(request: Diff, table: Table) -> Snapshot | None:

@@ -155,8 +155,8 @@ class Repartition(BackgroundRequest):
         default=None,
         ge=1,
         le=1_000_000_000,
-        description="about how many rows to rewrite at a time, in whole files; limits memory and disk space, as the "
-        "compaction setting `group_mb` always does",
+        description="how many rows to rewrite at a time, at most: whole files, or parts of a larger file; limits "
+        "memory and disk space, as the compaction setting `group_mb` does for files",
     )
     compression: Codec | None = Field(default=None, description="the table's new codec")
     delete_source: bool | None = Field(

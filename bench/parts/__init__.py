@@ -10,6 +10,7 @@ from bench.parts import (
     dynamic,
     edits,
     ingest,
+    large,
     neighbours,
     query,
     start,
@@ -31,5 +32,6 @@ PARTS: dict[int, ModuleType] = {
     10: ingest,
     11: edits,
     12: dynamic,
+    13: large,
     14: upkeep,
 }

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TextIO
 
 from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Request, Response
@@ -138,13 +139,14 @@ def failure(code: str, message: str) -> Response:
     return {"success": False, "error": {"code": code, "message": message, "retryable": False}}
 
 
-def check(connection: Connection, command: Command, request: Request, body: Body) -> Response | None:
+def check(call: Invocation, connection: Connection, request: Request, body: Body) -> Response | None:
     """The response to a request that nobody need be asked about: it would fail, or do nothing. None for any other."""
+    command = call.command
     if command.check is not None:
         return command.check(request, connection)
     if any(each.name == "--dry-run" for each in command.arguments):
         preview = {**request, "dry_run": True}
-        response = connection.send(preview, body=body(preview))
+        response = _sent(call, connection, preview, body)
     elif "table" in request:
         response = connection.send({"operation": "DESCRIBE_TABLE", **address_of(request)})
     else:
@@ -167,16 +169,26 @@ def send_request(call: Invocation, body: Body = lambda request: None) -> int:
     question = command.question(request) if command.question and not request.get("dry_run") else None
     with call.connect() as connection:
         if question and not call.args.yes:
-            early = check(connection, command, request, body)
+            early = check(call, connection, request, body)
             if early is not None:
                 return call.show(early)
             if not call.confirms(question):
                 return UNCONFIRMED
-        if command.job and not request.get("dry_run") and not request.get("estimate"):
-            with call.progress(f"{command.words[-1]} {full_name(request)}") as on_progress:
-                response = run_as_job(connection, request, on_progress, cancels=command.cancels)
-        elif command.lists:
-            response = whole_list(connection, request, command.lists)
-        else:
-            response = connection.send(request, body=body(request))
+        response = _sent(call, connection, request, body)
     return call.show(response)
+
+
+def _sent(call: Invocation, connection: Connection, request: Request, body: Body) -> Response:
+    """The response to a request: to that of a job, when it has ended; to that for a list, with all its pages."""
+    command = call.command
+    preview = request.get("dry_run") or request.get("estimate")
+    if not command.job or (preview and not command.long_preview):
+        if command.lists:
+            return whole_list(connection.send, request, command.lists)
+        return connection.send(request, body=body(request))
+    with call.progress(f"{command.words[-1]} {full_name(request)}") as on_progress:
+        if not command.lists:
+            return run_as_job(connection, request, on_progress, cancels=command.cancels or bool(preview))
+        # A list is only read, so its requests take no key.
+        job = partial(run_as_job, connection, on_progress=on_progress, cancels=command.cancels, keyed=False)
+        return whole_list(job, request, command.lists)

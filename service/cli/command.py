@@ -187,6 +187,8 @@ class Command:
     --limit. The first of them counts."""
     job: bool = False
     """Whether the operation can run as a job: then the command polls it and shows its progress."""
+    long_preview: bool = False
+    """Whether its dry run may take long, too, and is a job."""
     cancels: bool = False
     """Whether Ctrl-C cancels the job. Otherwise the job continues."""
     run: Callable[["Invocation"], int] | None = None

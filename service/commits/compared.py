@@ -1,13 +1,20 @@
-"""The rows in which two states of a table may differ, by metadata: whole files, and places in files of both."""
+"""The rows in which two states of a table may differ, by metadata: whole files, and places in files of both. If they
+are few, they are read in this process."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+import pyarrow as pa
+
+from service.catalog.files.columns import TooManyRows, UnreadableFile
 from service.catalog.files.data_files import TableFiles, list_files
+from service.catalog.files.few import FewRows
 from service.catalog.files.positions import rows_between
 from service.catalog.lineage import commits_between
 from service.catalog.tables import Table
 from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
 from service.engine.jobs.dynamic.job import SnapshotRange
+from service.engine.session.rows import arrow_schema
+from service.model.schema.types import TableSchema
 
 
 def differing_rows(table: Table, one_id: int, other_id: int) -> tuple[SnapshotFiles, SnapshotFiles] | None:
@@ -56,6 +63,41 @@ def _without_rewrites(table: Table, old_id: int | None, new_id: int) -> Iterator
             end = commit.snapshot_id
     if end is not None and start != end:
         yield start, end
+
+
+def few_rows(
+    table: Table,
+    schema_id: int,
+    schema: TableSchema,
+    sides: Iterable[SnapshotFiles],
+    check: Callable[[], object] = lambda: None,
+) -> list[pa.Table] | None:
+    """The rows of some states of a table, with columns of one of its schemas; None if Spark should read them."""
+    reader = FewRows(table, schema_id, plain_columns(schema), check)
+    try:
+        return [read_rows_of(reader, side) for side in sides]
+    except (TooManyRows, UnreadableFile):
+        return None
+
+
+def read_rows_of(reader: FewRows, files: SnapshotFiles) -> pa.Table:
+    """The rows that some files of a snapshot name."""
+    whole, some = reader.whole(files.snapshot_id, files.paths), reader.places(files.places)
+    return pa.concat_tables([whole.rows, some.rows])
+
+
+def plain_columns(schema: TableSchema) -> pa.Schema:
+    """The columns of a schema, none of them required."""
+    return pa.schema([pa.field(column.name, column.type) for column in arrow_schema(schema)])
+
+
+def rows_to_read(table: Table, sides: Iterable[SnapshotFiles]) -> int:
+    """How many rows Spark reads of these files, by the metadata."""
+    rows = 0
+    for side in sides:
+        if side.touched:
+            rows += sum(file.rows for file in list_files(table, side.snapshot_id).data if file.path in side.touched)
+    return rows
 
 
 def _only(table: Table, snapshot_id: int, one: TableFiles, other: TableFiles) -> SnapshotFiles:

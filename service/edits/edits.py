@@ -16,10 +16,11 @@ from service.commits.holds import SnapshotHolds
 from service.commits.locks import TableLocks
 from service.commits.tokens import PlanToken
 from service.edits.ahead import LaterCommits, StagedAhead, layout_of
+from service.edits.upsert_here import apply_upsert
 from service.engine.iceberg.swap import Gate, TableChanged, Tag
 from service.engine.jobs.edit import EditBase, FoundEdit, FoundRows, find
 from service.engine.jobs.edits.preview import RowSample, preview
-from service.engine.jobs.edits.publish import publish, stage
+from service.engine.jobs.edits.publish import publish, stage, stage_applied
 from service.engine.session.engine import Engine
 from service.engine.session.tags import marked
 from service.errors import CommitConflict, InvalidFilter, InvalidRecord, InvalidSchema
@@ -219,6 +220,8 @@ class _Work:
     def staged_ahead(self) -> StagedAhead | None:
         """Find the rows and write what the edit leaves or adds; None if another writer was faster."""
         try:
+            if (applied := self._applied()) is not None:
+                return applied
             with self._found() as found:
                 staged = stage(found, asdict(self.made)) if found.rows.changes_rows else None
                 return StagedAhead(self.edit, found.rows, staged, self.table)
@@ -228,6 +231,20 @@ class _Work:
             if self._is_gone():
                 return None
             raise
+
+    def _applied(self) -> StagedAhead | None:
+        """The same for an UPSERT that is found and applied in this process."""
+        options, base = self.options, self.base_of(self.table)
+        here = None if options.token or options.job_tag else apply_upsert(self.table, base, self.edit)
+        if here is None:
+            return None
+        _check(self.edit, here.rows, self.check, options)
+        self.made = _counts(self.table, self.edit, here.rows)
+        staged = None
+        if here.rows.changes_rows:
+            with self.edits.engine.lend(self.call) as session:
+                staged = stage_applied(session, base, self.edit, here.rows, here.new, asdict(self.made))
+        return StagedAhead(self.edit, here.rows, staged, self.table)
 
     def _is_gone(self) -> bool:
         """Whether the state that was read has expired: another instance does not know that it is in use."""

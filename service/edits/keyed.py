@@ -22,32 +22,35 @@ _MOST_KEYS = 1000
 
 
 def keyed_change(
-    table: Table, edit: Edit, check_new: Callable[[pa.Table], object] = lambda new: None
+    table: Table,
+    edit: Edit,
+    check_new: Callable[[pa.Table], object] = lambda new: None,
+    most: int = _MOST_KEYS,
 ) -> KeyedChange | None:
-    """The change of rows by key that an edit is, if it is one. `check_new` raises for records that must not become new
-    rows."""
+    """The change of rows by key that an edit is, if it is one of at most so many keys. `check_new` raises for records
+    that must not become new rows."""
     if edit.derived or table.derived or table.schema.internal or edit.added is not None:
         return None
     match edit.which:
         case ByKey() as which:
-            return _put(table.schema, which, check_new)
+            return _put(table.schema, which, check_new, most)
         case ByFilter() as which:
-            return _matched(table.schema, which)
+            return _matched(table.schema, which, most)
     return None
 
 
-def _put(schema: TableSchema, which: ByKey, check_new: Callable[[pa.Table], object]) -> PutRows | None:
+def _put(schema: TableSchema, which: ByKey, check_new: Callable[[pa.Table], object], most: int) -> PutRows | None:
     exact = all(is_exact_key(schema.field(key).type) for key in which.how.keys)
     # Only the values of these are compared with those of rows.
     plain = all(isinstance(schema.field(name).type, Primitive | DecimalType) for name in which.how.update)
     if isinstance(which.records, StagedRecords) or which.how.replaces:
         return None
-    fits = which.within == EVERY_ROW and 0 < which.records.num_rows <= _MOST_KEYS
+    fits = which.within == EVERY_ROW and 0 < which.records.num_rows <= most
     return PutRows(which.records, which.how, check_new) if exact and plain and fits else None
 
 
-def _matched(schema: TableSchema, which: ByFilter) -> MatchRows | None:
-    keys = keys_in(which.predicate, schema, _MOST_KEYS)
+def _matched(schema: TableSchema, which: ByFilter, most: int) -> MatchRows | None:
+    keys = keys_in(which.predicate, schema, most)
     if keys is None or not computable(which.predicate):
         return None
     new = None

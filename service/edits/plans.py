@@ -27,7 +27,8 @@ from service.commits.edit_base import base_of
 from service.edits.request_changes import RequestChange, SharedChanges, expanded, shared_changes
 from service.edits.trace import Traced, TracedCommit, UndoneChange, read_undone, standing, trace, without_effect
 from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
-from service.engine.jobs.undo import AddedAndRemoved, UndoReversal, changes_that_added, read_files
+from service.engine.jobs.edits.reversal import AddedAndRemoved, UndoReversal
+from service.engine.jobs.undo import changes_that_added, read_files
 from service.engine.session.engine import Session
 from service.errors import UndoTooLate
 from service.ledger.ledger import Batch

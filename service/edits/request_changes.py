@@ -8,7 +8,7 @@ import pyarrow as pa
 from service.catalog.lineage import Commit, current_names
 from service.catalog.tables import Table
 from service.edits.trace import UndoneChange
-from service.engine.jobs.undo import AddedAndRemoved
+from service.engine.jobs.edits.reversal import AddedAndRemoved
 from service.engine.session.rows import arrow_schema
 from service.ledger.ledger import Batch
 from service.ledger.undo_records import UndoRecords

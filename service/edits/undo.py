@@ -2,7 +2,9 @@
 
 import itertools
 import json
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -10,13 +12,16 @@ from service.catalog.lineage import edit_states, oldest_ancestor
 from service.catalog.tables import Table
 from service.commits.backups import backup_of
 from service.commits.commit import CommitResult, Commits, retried_if_changed
+from service.commits.compared import rows_to_read
 from service.commits.holds import SnapshotHolds
 from service.edits.edits import SHOWN, refuse_missing_required
 from service.edits.plans import UndoPlan, UndoPlanner, UndoTarget, standing_undos
 from service.edits.trace import UndoneChange
+from service.edits.undo_few import find_few
 from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edits.preview import RowSample
-from service.engine.jobs.undo import UndoFigures, find_undo
+from service.engine.jobs.edits.reversal import UndoFigures
+from service.engine.jobs.undo import FoundUndo, find_undo
 from service.engine.session.engine import Engine, Session
 from service.engine.session.tags import marked
 from service.errors import InvalidRequest, RequestNotFound, UndoConflict, UndoTooLate
@@ -53,10 +58,16 @@ class UndoCounts:
 
 @dataclass
 class UndoProgress(RowProgress):
-    """The progress of an UNDO. `records_done` counts the rows that were written again."""
+    """The progress of an UNDO. `records_done` counts the rows that were read to compare them, then those that were
+    written again."""
 
     files_total: int | None = None
     """Data files that are rewritten or removed."""
+
+    def end(self) -> None:
+        """All of it is done."""
+        self.done(self.records_total or 0)
+        self.phase = "done"
 
 
 @dataclass(frozen=True)
@@ -81,12 +92,14 @@ class Undos:
         """What undoing a change would do."""
         with self.holds.building_on(table.uuid, oldest_ancestor(table)):
             target = self._target(table, request_id, snapshot_id)
-            with self.engine.lend(call) as session:
+            progress, jobs = call.progress(UndoProgress), f"undo-{uuid.uuid4().hex}"
+            with self.engine.lend(call) as session, marked(session, jobs):
                 planner = self._planner(table, session)
                 plan = planner.plan(target)
-                with find_undo(session, plan.reversal) as found:
+                with self._found(planner, plan, call, jobs) as found:
                     samples = found.samples(SHOWN)
                 self._check(planner, target, plan, found.figures)
+        progress.end()
         return UndoOutcome(CommitResult(table, None), _counts(target, found.figures), samples=tuple(samples))
 
     def run(
@@ -105,11 +118,10 @@ class Undos:
             assert target is not None  # what happened before is not done again
             self._refuse_undone(current, target)
             backup, jobs = tag(current), f"undo-{batch}"
-            progress.phase = "comparing"
             with self.engine.lend(call) as session, marked(session, jobs):
                 planner = self._planner(current, session)
                 plan = planner.plan(target)
-                with find_undo(session, plan.reversal) as found:
+                with self._found(planner, plan, call, jobs) as found:
                     self._check(planner, target, plan, found.figures)
                     made = _counts(target, found.figures)
                     if found.figures.changes_rows:
@@ -120,12 +132,24 @@ class Undos:
                         found.publish(batch, summary, self.commits.commit_gate(batch, call), backup)
 
         commit = self.commits.commit(table, OPERATION, call, change, undoes=undoes)
-        progress.done(progress.records_total or 0)
-        progress.phase = "done"
+        progress.end()
         if commit.snapshot is None:
             return UndoOutcome(commit, made)
         made = UndoCounts(**json.loads(commit.snapshot.summary[EDIT_PROPERTY]))
         return UndoOutcome(commit, made, backup_of(commit.snapshot))
+
+    @contextmanager
+    def _found(self, planner: UndoPlanner, plan: UndoPlan, call: Call, jobs: str) -> Iterator[FoundUndo]:
+        """What an UNDO does, with progress by the rows that the Spark jobs with a tag have read."""
+        progress = call.progress(UndoProgress)
+        progress.phase = "comparing"
+        few = find_few(planner.table, plan.reversal, call.check)
+        if few is None:
+            progress.restart()
+            rows = rows_to_read(planner.table, plan.reversal.read)
+            progress.expect(rows, partial(self.engine.rows_read, jobs))
+        with find_undo(planner.session, plan.reversal, few) as found:
+            yield found
 
     def _planner(self, table: Table, session: Session) -> UndoPlanner:
         row_level = edit_policy(table.properties, self.settings).row_level

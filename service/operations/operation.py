@@ -126,14 +126,18 @@ class PreviewableRequest(ChangeRequest):
     dry_run: bool = Field(default=False, description="only report what would change")
 
 
-class BackgroundRequest(PreviewableRequest):
-    """A change that can be previewed, or run as a job."""
-
-    async_: bool = Field(
+def async_field() -> Any:
+    return Field(
         default=False,
         alias="async",
         description="respond with a job's id: GET /jobs/{id} shows its progress, DELETE cancels it",
     )
+
+
+class BackgroundRequest(PreviewableRequest):
+    """A change that can be previewed, or run as a job."""
+
+    async_: bool = async_field()
 
 
 def _require_present(schema: dict[str, Any], model: type[BaseModel]) -> None:

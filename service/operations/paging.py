@@ -13,8 +13,8 @@ from service.model.call import fingerprint
 from service.operations.operation import Request, omit_when_null
 
 T = TypeVar("T")
-# They say which page of a list to return, or how long to wait for it. All other fields say which list it is.
-_NOT_OF_THE_LIST = frozenset({"limit", "cursor", "timeout_ms", "confirm"})
+# They say which page of a list to return, or how to wait for it. All other fields say which list it is.
+_NOT_OF_THE_LIST = frozenset({"limit", "cursor", "timeout_ms", "confirm", "async_"})
 
 
 def cursor_field() -> Any:

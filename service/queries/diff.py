@@ -1,18 +1,22 @@
 """DIFF: the rows in which two states of a table differ."""
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from service.catalog.files.data_files import list_files
 from service.catalog.lineage import current_names
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.commits.compared import differing_rows
+from service.commits.compared import differing_rows, few_rows, rows_to_read
 from service.commits.holds import SnapshotHolds
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.jobs.diff import Comparison, DiffResult, compare
 from service.engine.jobs.restore import apart
 from service.engine.session.engine import Engine
+from service.engine.session.tags import marked
 from service.model.call import Call
+from service.model.progress import RowProgress
 from service.model.schema.key_columns import key_columns
 from service.queries.history import newest_first, same_rows
 
@@ -23,6 +27,14 @@ class DiffPage:
 
     limit: int
     offset: int = 0
+
+
+@dataclass
+class DiffProgress(RowProgress):
+    """The progress of a DIFF. `records_done` counts the rows that were read to compare them."""
+
+    files_total: int | None = None
+    """Data files with rows that may differ."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +72,21 @@ class Differences:
             return TableDifference(keys, DiffResult(), 0, len(list_files(table, after.snapshot_id).data))
         with self.holds.reading(table.uuid, before.snapshot_id), self.holds.reading(table.uuid, after.snapshot_id):
             try:
+                progress = call.progress(DiffProgress)
+                progress.phase = "planning"
                 removed, added = self._changed_files(call, table, before.snapshot_id, after.snapshot_id)
                 result = DiffResult()
                 if removed.touched or added.touched:
-                    columns = (_schema_id(table, later), later.schema, keys)
-                    comparison = Comparison(table.spark_name, removed, added, *columns, page.limit, page.offset)
-                    result = self.engine.run_for(call, compare, comparison)
+                    progress.files_total = len(removed.touched) + len(added.touched)
+                    schema_id, schema = _schema_id(table, later), later.schema
+                    few = few_rows(table, schema_id, schema, (removed, added), call.check)
+                    gone, came = few or (removed, added)
+                    comparison = Comparison(
+                        table.spark_name, gone, came, schema_id, schema, keys, page.limit, page.offset
+                    )
+                    rows = 0 if few else rows_to_read(table, (removed, added))
+                    result = self._compared(call, comparison, rows)
+                progress.phase = "done"
             except Exception:
                 # If a snapshot has expired in the meantime, that is the error to report.
                 current = self.catalog.load(table.name)
@@ -75,6 +96,18 @@ class Differences:
                 raise
         shared = len(list_files(table, after.snapshot_id).data) - len(added.paths)
         return TableDifference(keys, result, len(removed.touched) + len(added.touched), shared)
+
+    def _compared(self, call: Call, comparison: Comparison, rows: int) -> DiffResult:
+        """The differences, with progress by how many of so many rows Spark has read; with 0, it reads none."""
+        progress, tag = call.progress(DiffProgress), f"diff-{uuid.uuid4().hex}"
+        progress.phase = "comparing"
+        if rows:
+            progress.expect(rows, partial(self.engine.rows_read, tag))
+        with self.engine.lend(call) as session, marked(session, tag):
+            found = compare(session, comparison)
+        if rows:
+            progress.done(rows)
+        return found
 
     def _changed_files(
         self, call: Call, table: Table, before_id: int, after_id: int

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Firn
+from tests.harness import Firn, wait_until
 from tests.integration.test_backups import BY_KIND, Shop
 
 FIELDS = {"fields": {"id": {"type": "long"}, "kind": {"type": "string"}}, "primary_key": ["id"]}
@@ -350,3 +350,41 @@ def test_a_million_differences_are_counted_and_read_from_anywhere(keyed: Shop) -
         )
         found = diff(keyed, first, limit=10_000, cursor=found["next_cursor"])
     assert counts(diff(keyed, first, key_cols=[], limit=1)) == (1_000_000, 1_000_000, 0)
+
+
+def test_a_comparison_runs_as_a_job_and_its_cursor_serves_both_ways(keyed: Shop) -> None:
+    first = keyed.write(1, 2, 3)
+    keyed.ok("UPDATE", filter={"id": 2}, updates={"kind": "b"})
+    keyed.ok("DELETE", filter={"id": 3})
+    at_once = diff(keyed, first, limit=1)
+    answer = keyed.ok("DIFF", **{"from_snapshot": first, "limit": 1, "async": True})
+
+    def job() -> dict[str, Any]:
+        found: dict[str, Any] = keyed.firn.client.get(answer["status_url"]).json()["job"]
+        return found
+
+    wait_until(lambda: "ended_at" in job(), 60)
+    ended = job()
+    assert (ended["kind"], ended["state"]) == ("DIFF", "done")
+    assert (ended["progress"]["phase"], ended["progress"]["files_total"] > 0) == ("done", True)
+    result = ended["result"]
+    assert {**result, "metadata": 0} == {**at_once, "metadata": 0}
+    rest = diff(keyed, first, cursor=result["next_cursor"])
+    assert [*result["changes"], *rest["changes"]] == diff(keyed, first)["changes"]
+
+
+def test_states_that_do_not_exist_are_refused_before_a_job_begins(keyed: Shop) -> None:
+    keyed.write(1)
+    request = {"operation": "DIFF", **keyed.address, "from_snapshot": 1, "async": True}
+    keyed.firn.fail(request, "SNAPSHOT_NOT_FOUND", 404)
+
+
+def test_spark_compares_the_same_if_it_reads_the_rows_itself(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = shop.write(1, 2, 2, 3)
+    shop.ok("UPDATE", filter={"id": 2}, updates={"kind": "b"})
+    shop.ok("DELETE", filter={"id": 3})
+    shop.write(4)
+    few = [diff(shop, first, **how) for how in ({}, {"key_cols": ["id"]}, {"limit": 0}, {"limit": 2})]
+    monkeypatch.setattr("service.queries.diff.few_rows", lambda *sides: None)
+    read = [diff(shop, first, **how) for how in ({}, {"key_cols": ["id"]}, {"limit": 0}, {"limit": 2})]
+    assert [{**one, "metadata": 0} for one in few] == [{**one, "metadata": 0} for one in read]

@@ -45,20 +45,24 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def after_staging(monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) -> Iterator[list[str]]:
     """Have something happen when an edit is staged and not committed, each time another thing; yields how each edit was
     committed after it."""
-    real, publish, commits = module.stage, module.publish, list[str]()
+    publish, commits = module.publish, list[str]()
     steps = iter(then)
 
-    def stage(*args: Any) -> Any:
-        staged = real(*args)
-        next(steps, lambda: None)()
-        return staged
+    def staging(real: Callable[..., Any]) -> Callable[..., Any]:
+        def stage(*args: Any) -> Any:
+            staged = real(*args)
+            next(steps, lambda: None)()
+            return staged
+
+        return stage
 
     def again(*args: Any) -> Any:
         commits.append("again")
         return publish(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "stage", stage)
+        patch.setattr(module, "stage", staging(module.stage))
+        patch.setattr(module, "stage_applied", staging(module.stage_applied))
         patch.setattr(module, "publish", again)
         yield commits
 
@@ -136,7 +140,7 @@ def test_a_column_added_in_the_meantime_is_in_the_rows_that_are_written(
 def of_two_instances(table: TableById, monkeypatch: pytest.MonkeyPatch, *requests: dict[str, Any]) -> list[Any]:
     """The responses to two edits that are both staged before either is committed, as two instances may do it."""
     edits = table.firn.app.parts[Edits]
-    both, real = threading.Barrier(2), module.stage
+    both = threading.Barrier(2)
     first = threading.local()
 
     class NoLock:
@@ -144,15 +148,19 @@ def of_two_instances(table: TableById, monkeypatch: pytest.MonkeyPatch, *request
         def hold(*_: object) -> Any:
             return nullcontext()
 
-    def stage(*args: Any) -> Any:
-        staged = real(*args)
-        if not getattr(first, "met", False):
-            first.met = True
-            both.wait(60)
-        return staged
+    def staging(real: Callable[..., Any]) -> Callable[..., Any]:
+        def stage(*args: Any) -> Any:
+            staged = real(*args)
+            if not getattr(first, "met", False):
+                first.met = True
+                both.wait(60)
+            return staged
+
+        return stage
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "stage", stage)
+        patch.setattr(module, "stage", staging(module.stage))
+        patch.setattr(module, "stage_applied", staging(module.stage_applied))
         patch.setitem(vars(edits), "_edits", NoLock())
         with ThreadPoolExecutor(2) as clients:
             return list(clients.map(lambda r: table.ok(r.pop("operation"), **r), requests))
@@ -184,3 +192,59 @@ def test_two_edits_of_different_rows_of_a_file_are_both_made(table: TableById, m
     update = {"operation": "UPDATE", "updates": {"n": 7}, "filter": {"id": 5}}
     of_two_instances(table, monkeypatch, delete, update)
     assert [(row["id"], row["n"]) for row in table.rows()] == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 7)]
+
+
+UPSERTED = [{"id": 1, "n": 10}, {"id": 2, "kind": "old", "n": 0}, {"id": 3, "kind": None}, {"id": 9, "kind": "new"}]
+
+
+@pytest.fixture
+def deleting(firn: Firn, tenant: str) -> TableById:
+    """A table in several partitions whose edits never write a file again."""
+    by_kind = {"partitions": [{"field": "id", "transform": "bucket", "num_buckets": 2}]}
+    made = TableById(firn, tenant, "d", schema=SCHEMA, partition=by_kind, properties={"row_level": "merge_on_read"})
+    made.ok("WRITE", records=[{"id": n, "kind": "old", "n": 0} for n in range(40)])
+    return made
+
+
+def test_an_upsert_that_is_applied_here_does_what_spark_does(
+    deleting: TableById, firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def upserted() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        before = deleting.rows(sort=["id"])
+        answer = deleting.ok("UPSERT", records=UPSERTED)
+        rows = deleting.rows(sort=["id"])
+        deleting.ok("UNDO", request_id=answer["metadata"]["request_id"])
+        assert deleting.rows(sort=["id"]) == before
+        figures = {name: value for name, value in answer.items() if name.startswith(("records_", "files_"))}
+        return figures, rows
+
+    applied = list[Any]()
+    real = module.apply_upsert
+    monkeypatch.setattr(module, "apply_upsert", lambda *args: applied.append(real(*args)) or applied[-1])
+    here = upserted()
+    assert [found is not None for found in applied] == [True]
+    monkeypatch.setattr(module, "apply_upsert", lambda *args: None)
+    by_spark = upserted()
+    assert here[1] == by_spark[1]
+    assert here[0] == {**by_spark[0], "files_scanned": here[0]["files_scanned"]}
+    assert (here[0]["records_updated"], here[0]["records_unchanged"], here[0]["records_inserted"]) == (2, 1, 1)
+
+
+def test_an_upsert_that_is_applied_here_is_made_again_if_its_key_came_in_the_meantime(
+    deleting: TableById, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with after_staging(monkeypatch, lambda: deleting.ok("WRITE", records=[{"id": 9, "kind": "other", "n": 1}])) as how:
+        answer = deleting.ok("UPSERT", records=UPSERTED)
+    assert how == ["again"]
+    assert (answer["records_updated"], answer["records_inserted"]) == (3, 0)
+    assert [row["kind"] for row in deleting.rows(filter={"id": 9})] == ["new"]
+
+
+def test_an_upsert_that_is_applied_here_refuses_new_rows_that_lack_a_required_column(firn: Firn, tenant: str) -> None:
+    fields = {**SCHEMA["fields"], "n": {"type": "long", "required": True}}
+    how = {"schema": {**SCHEMA, "fields": fields}, "properties": {"row_level": "merge_on_read"}}
+    table = TableById(firn, tenant, "r", **how)
+    table.ok("WRITE", records=[{"id": n, "kind": "old", "n": 0} for n in range(6)])
+    error = table.fail("INVALID_RECORD", "UPSERT", records=[{"id": 1, "kind": "x"}, {"id": 77, "kind": "x"}])
+    assert error["field"] == "records[1].n"
+    assert table.ok("UPSERT", records=[{"id": 1, "kind": "x"}, {"id": 77, "n": 1}])["records_inserted"] == 1

@@ -6,11 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from service.engine.session import jvm, translate
+from service.engine.session.rows import frame
 from service.errors import Cancelled
 from service.host import class_archive, jars
 from service.model.call import Call
@@ -32,6 +34,12 @@ def test_every_exception_that_is_translated_by_name_exists(firn: Firn) -> None:
             return False
 
     assert firn.app.engine.run(missing) == []
+
+
+def test_rows_after_empty_pieces_of_a_table_reach_spark(firn: Firn) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    pieces = pa.concat_tables([schema.empty_table(), schema.empty_table(), pa.table({"n": [1, 2]}, schema)])
+    assert firn.app.engine.run(lambda session: frame(session, pieces).count()) == 2
 
 
 def test_a_cancel_ends_the_jobs_of_its_block_and_no_others(firn: Firn) -> None:

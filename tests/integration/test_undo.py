@@ -2,8 +2,10 @@
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from sqlalchemy import update
 from service.catalog.tables import Catalog
 from service.commits.commit import Commits
 from service.edits.undo import Undos
+from service.engine.jobs.edits.reversal import FewUndo, UndoFigures, UndoReversal
+from service.engine.jobs.undo import FoundUndo, find_undo
 from service.ledger.ledger import Ledger
 from service.ledger.schema import keys
 from service.model.call import Call
@@ -91,6 +95,26 @@ def _id(answer: dict[str, Any]) -> str:
 @pytest.fixture
 def shop(firn: Firn, tenant: str) -> Shop:
     return Shop(firn, tenant)
+
+
+@pytest.fixture(autouse=True)
+def found_by_spark_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an UNDO of few rows finds in this process, Spark finds as well."""
+
+    @contextmanager
+    def both(session: Any, reversal: UndoReversal, few: FewUndo | None) -> Iterator[FoundUndo]:
+        if few is not None:
+            with find_undo(session, reversal) as found:
+                assert _comparable(found.figures) == _comparable(few.figures)
+        with find_undo(session, reversal, few) as found:
+            yield found
+
+    monkeypatch.setattr("service.edits.undo.find_undo", both)
+
+
+def _comparable(figures: UndoFigures) -> tuple[Any, ...]:
+    met = None if figures.met is None else sorted(map(repr, figures.met.to_pylist()))
+    return replace(figures, met=None, files=dict(figures.files)), met
 
 
 def test_a_write_is_taken_back_and_later_writes_stay(shop: Shop) -> None:

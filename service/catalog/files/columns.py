@@ -1,7 +1,7 @@
 """Read columns of a table's Parquet files in this process, found by Iceberg's field ids."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 import pyarrow as pa
@@ -20,19 +20,29 @@ class UnreadableFile(Exception):
     """A file that only Spark reads as the table means it, such as one without field ids, or with other nested types."""
 
 
+class TooManyRows(Exception):
+    """The rows are found faster by Spark."""
+
+
 def read_columns(
-    io: FileIO, path: str, columns: pa.Schema, schema: Schema, positions: Sequence[int] | None = None
+    io: FileIO,
+    path: str,
+    columns: pa.Schema,
+    schema: Schema,
+    positions: Sequence[int] | None = None,
+    most_values: int | None = None,
 ) -> pa.Table:
     """Columns of the rows of a file, in their order in the file; a column that it lacks is null.
 
     `columns` has the types that Firn gives them, and `schema` is that of the table. With `positions`, in increasing
-    order, only these rows are returned, and only the row groups that have them are read.
+    order, only these rows are returned, and only the row groups that have them are read: one column after the other, so
+    that no more than a column of a row group is in memory. TooManyRows if they have more than `most_values` values.
     """
     with translated(), io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
         places = _places(file.schema_arrow)
         wanted = [places.get(schema.find_field(column.name).field_id) for column in columns]
         indexes = [i for i in wanted if i is not None]
-        found = _read(file, indexes, positions)
+        found = _read(file, indexes, positions, most_values)
         rows = file.metadata.num_rows if positions is None else len(positions)
         at = {index: number for number, index in enumerate(sorted(set(indexes)))}
         arrays = [
@@ -44,22 +54,36 @@ def read_columns(
     return pa.Table.from_arrays(arrays, schema=pa.schema([pa.field(c.name, c.type) for c in columns]))
 
 
-def _read(file: pq.ParquetFile, indexes: Sequence[int], positions: Sequence[int] | None) -> pa.Table:
+def _read(
+    file: pq.ParquetFile, indexes: Sequence[int], positions: Sequence[int] | None, most_values: int | None
+) -> pa.Table:
     """Some top-level columns, in the order in which the file has them, of all rows or of some."""
     names = [file.schema_arrow.names[i] for i in sorted(set(indexes))]
     if len(set(file.schema_arrow.names)) != len(file.schema_arrow.names):
         raise UnreadableFile("two columns of a file have one name")
     if positions is None:
         return file.read(columns=names, use_threads=False).select(names)
-    parts, start, at = [], 0, 0
+    parts = []
+    groups = list(_groups(file, positions))
+    values = sum(file.metadata.row_group(group).num_rows for group, _ in groups) * len(names)
+    if most_values is not None and values > most_values:
+        raise TooManyRows
+    for group, at in groups:
+        columns = [file.read_row_group(group, columns=[name], use_threads=False)[name].take(at) for name in names]
+        schema = pa.schema([file.schema_arrow.field(name) for name in names])
+        parts.append(pa.Table.from_arrays(columns, schema=schema))
+    return pa.concat_tables(parts) if parts else file.schema_arrow.empty_table().select(names)
+
+
+def _groups(file: pq.ParquetFile, positions: Sequence[int]) -> Iterator[tuple[int, pa.Array]]:
+    """The row groups that have rows at some positions, with these positions in the row group."""
+    start, at = 0, 0
     for group in range(file.num_row_groups):
         end = start + file.metadata.row_group(group).num_rows
         until = bisect_left(positions, end, at)
         if until > at:
-            rows = file.read_row_group(group, columns=names, use_threads=False).select(names)
-            parts.append(rows.take(pa.array([position - start for position in positions[at:until]], pa.int64())))
+            yield group, pa.array([position - start for position in positions[at:until]], pa.int64())
         start, at = end, until
-    return pa.concat_tables(parts) if parts else file.schema_arrow.empty_table().select(names)
 
 
 def _places(columns: pa.Schema) -> dict[int, int]:

@@ -20,7 +20,7 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.types import PrimitiveType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from service.catalog.files.columns import UnreadableFile, read_columns
+from service.catalog.files.columns import TooManyRows, UnreadableFile, read_columns
 from service.catalog.files.data_files import DataFile, files_in_partitions, list_files
 from service.catalog.files.manifests import file_bounds
 from service.catalog.files.positions import positions as positions_of
@@ -43,10 +43,6 @@ _FORMAT_WITH_POSITIONS = 2
 # Types by whose least and greatest values files are skipped, and those by which partitions are.
 _BOUNDED = frozenset({"int", "long", "string", "date", "timestamp", "timestamptz"})
 _PARTITIONED = frozenset({"int", "long", "string", "date"})
-
-
-class TooManyRows(Exception):
-    """The keys are looked up faster by Spark."""
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ class _Compaction:
         """Send a request, as a `job` of this name if it has one. A service that does not respond is an error, too."""
         try:
             if job is None:
-                response = whole_list(self.connection, request, ("recommendations",))
+                response = whole_list(self.connection.send, request, ("recommendations",))
             else:
                 with self.call.progress(job) as on_progress:
                     response = run_as_job(self.connection, request, on_progress)

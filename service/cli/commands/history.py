@@ -119,6 +119,8 @@ COMMANDS = (
         number("--limit", "show at most this many changes (default: 100)", default=100),
         operation="DIFF",
         lists=("changes",),
+        job=True,
+        cancels=True,
         show=_show_diff,
     ),
     table_command(
@@ -140,6 +142,7 @@ COMMANDS = (
         DRY_RUN,
         operation="UNDO",
         job=True,
+        long_preview=True,
         question=lambda request: (
             f"The changes that request {request['request_id']} made to the table {full_name(request)} are undone."
         ),

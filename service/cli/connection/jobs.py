@@ -17,10 +17,13 @@ class WaitInterrupted(KeyboardInterrupt):
     exit_code = INTERRUPTED
 
 
-def run_as_job(connection: Connection, request: Request, on_progress: OnProgress, *, cancels: bool = False) -> Response:
+def run_as_job(
+    connection: Connection, request: Request, on_progress: OnProgress, *, cancels: bool = False, keyed: bool = True
+) -> Response:
     """Run a request as a job, and return its response when it has ended. With `cancels`, Ctrl-C cancels the job."""
     # With a key, a request whose response was lost is sent again and starts no second job.
-    started = connection.send({**request, "async": True, "idempotency_key": new_key()})
+    key = {"idempotency_key": new_key()} if keyed else {}
+    started = connection.send({**request, "async": True, **key})
     return _result(connection, started, on_progress, cancels=cancels)
 
 

@@ -1,16 +1,15 @@
 """Lists that a service divides into pages."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from service.cli.command import Request, Response
-from service.cli.connection.remote import Connection
 
 _PAGE = 1000
 """Every list has pages of this size."""
 
 
-def whole_list(connection: Connection, request: Request, lists: Sequence[str]) -> Response:
-    """All pages of a list as one response, or as many as hold the request's `limit` of items.
+def whole_list(send: Callable[[Request], Response], request: Request, lists: Sequence[str]) -> Response:
+    """All pages of a list as one response, or as many as hold the request's `limit` of items. `send` gets each page.
 
     The response has a `next_cursor` only if there are more than that.
     """
@@ -19,7 +18,7 @@ def whole_list(connection: Connection, request: Request, lists: Sequence[str]) -
     cursor: Request = {}
     while True:
         page_limit = {} if left is None else {"limit": min(left, _PAGE)}
-        response = connection.send({**request, **page_limit, **cursor})
+        response = send({**request, **page_limit, **cursor})
         if not response["success"]:
             return response
         pages = {name: [*whole.get(name, []), *response[name]] for name in lists if name in response}

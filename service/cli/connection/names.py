@@ -74,7 +74,7 @@ class Names:
     def _send(self, operation: str, *lists: str, **fields: Any) -> Response:
         """The response, with all pages of the lists in it."""
         request = {"operation": operation, "tenant_id": self.tenant, **fields}
-        response = whole_list(self.connection, request, lists)
+        response = whole_list(self.connection.send, request, lists)
         if not response["success"]:
             raise NamesUnknown(f"{response['error']['code']}: {response['error']['message']}")
         return response

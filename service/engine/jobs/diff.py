@@ -9,7 +9,7 @@ import pyarrow as pa
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.iceberg.staging import readable_files
 from service.engine.iceberg.tables import current
-from service.engine.session.rows import collect, json_rows
+from service.engine.session.rows import collect, frame, json_rows
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql import diff_sql
 from service.engine.sql.past import under
@@ -24,10 +24,10 @@ class Comparison:
     """What to compare, by which columns, and which page of the differences to return."""
 
     table: str
-    before: SnapshotFiles
-    after: SnapshotFiles
-    """On both sides, only the files that the other side does not have, or has with other delete files, and rows that
-    the other side has deleted from a file."""
+    before: SnapshotFiles | pa.Table
+    after: SnapshotFiles | pa.Table
+    """The rows, if they are few. Else, on both sides, only the files that the other side does not have, or has with
+    other delete files, and rows that the other side has deleted from a file."""
     schema_id: int
     schema: TableSchema
     keys: tuple[str, ...]
@@ -59,12 +59,11 @@ def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
     from pyspark import StorageLevel
 
     schema, keys, limit, offset = comparison.schema, comparison.keys, comparison.limit, comparison.offset
-    sides = [(files, sign) for files, sign in ((comparison.before, -1), (comparison.after, 1)) if files.touched]
+    sides = [(side, sign) for side, sign in ((comparison.before, -1), (comparison.after, 1)) if _has_rows(side)]
     if not sides:
         return DiffResult()
-    iceberg = under(current(session, comparison.table), comparison.schema_id)
     with ExitStack() as stack:
-        sources = [(stack.enter_context(readable_files(session, iceberg, files)), sign) for files, sign in sides]
+        sources = [(_source(session, comparison, side, stack), sign) for side, sign in sides]
         net = session.sql(diff_sql.net(sources, schema))
         if limit:
             # Both the page and the counts read it.
@@ -77,6 +76,18 @@ def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
             return DiffResult(inserted, deleted, updated)
         page = collect(session.sql(diff_sql.page(view, schema, keys, limit, offset)))
         return DiffResult(inserted, deleted, updated, _changes(page, list(schema.names)))
+
+
+def _has_rows(side: SnapshotFiles | pa.Table) -> bool:
+    return bool(side.touched if isinstance(side, SnapshotFiles) else side.num_rows)
+
+
+def _source(session: SparkSession, comparison: Comparison, side: SnapshotFiles | pa.Table, stack: ExitStack) -> str:
+    if isinstance(side, SnapshotFiles):
+        iceberg = under(current(session, comparison.table), comparison.schema_id)
+        return stack.enter_context(readable_files(session, iceberg, side))
+    # In one partition they are compared without shuffles.
+    return stack.enter_context(named(frame(session, side).coalesce(1)))
 
 
 def _changes(page: pa.Table, names: list[str]) -> tuple[RowChange, ...]:

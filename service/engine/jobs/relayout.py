@@ -52,12 +52,17 @@ def rewrite(
     paths: Sequence[str],
     recipe: LayoutRecipe,
     tag: str,
+    positions: range | None = None,
 ) -> WrittenFiles:
-    """Write the rows of some of the source's files into new files. The Spark jobs have the tag."""
+    """Write the rows of some of the source's files into new files, or the rows of one file at some positions. The Spark
+    jobs have the tag."""
     tasks = [source.tasks.get(path) for path in paths]
     size = sum(int(task.length()) for task in tasks)
     own = f"{tag}-{uuids.uuid4().hex}"
     with tagged(session, tag), tagged(session, own), _reading(session, source.iceberg, tasks, size) as rows:
+        if positions is not None:
+            rows = rows.where(f"_pos >= {positions.start} AND _pos < {positions.stop}")
+            size = size * len(positions) // max(1, sum(int(task.file().recordCount()) for task in tasks))
         files = _write(session, goal, rows, size, recipe)
         listed = java_class("java.util.ArrayList")(files)
         new_bytes = total(listed, scan_tasks.of_file("fileSizeInBytes"))

@@ -83,6 +83,26 @@ def goal(session: SparkSession, table: str, layout: Layout, folder: str) -> Repa
     return RepartitionTarget(written, LayoutBasis.of(base), int(metadata.defaultSpecId()), layout)
 
 
+def together(_: SparkSession, parts: Sequence[WrittenFiles]) -> WrittenFiles:
+    """All new files of several jobs."""
+    handle = iceberg_class("util.DataFileSet").create()
+    for part in parts:
+        handle.addAll(part.handle)
+    return added_up(handle, parts)
+
+
+def added_up(handle: Any, parts: Sequence[WrittenFiles]) -> WrittenFiles:
+    """The figures of several jobs, whose files are all in `handle`."""
+    read, written = (
+        None if None in some else sum((one for one in some if one is not None), Checksum())
+        for some in ([part.read for part in parts], [part.written for part in parts])
+    )
+    files, rows, size, jobs = (
+        sum(getattr(part, name) for part in parts) for name in ("files", "rows", "bytes", "spark_jobs")
+    )
+    return WrittenFiles(handle, files, rows, size, read, written, jobs)
+
+
 def discard(_: SparkSession, goal: RepartitionTarget, written: WrittenFiles) -> None:
     """Delete new files; only if it is certain that no snapshot has them."""
     delete(goal, written.handle)

@@ -5,19 +5,27 @@ As with edits, `find_undo` comes first, and the undo is published inside its blo
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from service.engine.iceberg.row_replacement import RowReplacement, commit_rows
-from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
+from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.iceberg.staging import StagedFiles, readable_files, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
 from service.engine.iceberg.tables import current
-from service.engine.jobs.edit import SHUFFLED_BYTES, EditBase, count_rows
+from service.engine.jobs.edit import SHUFFLED_BYTES, count_rows
 from service.engine.jobs.edits.places import FoundPlaces
 from service.engine.jobs.edits.preview import RowSample
+from service.engine.jobs.edits.reversal import (
+    FILE,
+    MOST_MET,
+    AddedAndRemoved,
+    FewUndo,
+    UndoFigures,
+    UndoReversal,
+    reached,
+)
 from service.engine.session.rows import collect, frame, json_rows
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import diff_sql
@@ -26,76 +34,11 @@ from service.engine.sql.derived import fill
 from service.engine.sql.past import nulls_in, under
 from service.engine.sql.sql import identifier, named
 from service.model.names import RESERVED_COLUMN_PREFIX
-from service.model.schema.derived import DerivedColumn
-from service.model.schema.types import TableSchema
 
 # How many later changes one job compares.
 _AT_ONCE = 12
-# How many rows with a conflicting key are returned, to find out which requests wrote them.
-_NAMED = 100
 _MANY_ROWS = 1_000_000
-_N, _W, _X, _FILE, _POS = "_firn_n", "_firn_w", "_firn_x", "_firn_path", "_firn_pos"
-
-
-@dataclass(frozen=True)
-class AddedAndRemoved:
-    """The rows that a change added and removed. Rows in both were only rewritten."""
-
-    came: SnapshotFiles | pa.Table | None
-    went: SnapshotFiles | pa.Table | None
-    restores: bool = False
-    """Whether the added rows had been in the table before."""
-
-
-@dataclass(frozen=True)
-class UndoReversal:
-    """The change to undo, and the table's current state."""
-
-    base: EditBase
-    schema: TableSchema
-    change: AddedAndRemoved
-    within: frozenset[str]
-    """The files that may have the rows that the change added."""
-    untouched: bool
-    """Whether those files have exactly these rows, as they were written."""
-    suspects: tuple[AddedAndRemoved, ...] = ()
-    """Later changes that may have touched the added rows, or added the removed rows again."""
-    keys: tuple[tuple[str, ...], ...] = ()
-    """Keys by which no row that is restored may equal a row that was added since."""
-    fresh: SnapshotFiles = NO_FILES
-    """The table's files that the state after the change did not have."""
-    stale: SnapshotFiles = NO_FILES
-    """The files that only that state had."""
-    late: tuple[DerivedColumn, ...] = ()
-    """Derived columns that were added since."""
-    required: tuple[str, ...] = ()
-    """Required columns that may be null in earlier rows."""
-    beside: AddedAndRemoved = AddedAndRemoved(None, None)
-    """What later requests of the same commit changed."""
-
-
-@dataclass(frozen=True)
-class UndoFigures:
-    """What an undo does."""
-
-    came: int
-    """How many rows the change added."""
-    removed: int
-    """How many of them are still in the table, and are removed."""
-    restored: int
-    files: Mapping[str, int]
-    """The files with rows that are removed, and how many each has."""
-    touched: tuple[int, ...] = ()
-    """The suspects that touched the added rows, restored removed rows, or touched what such a suspect added, and so
-    on."""
-    met: pa.Table | None = None
-    """Some rows that were added since and have the key of a row to restore, with their files."""
-    lacking: Mapping[str, int] = field(default_factory=dict)
-    """Required columns that are null in rows to restore, and in how many."""
-
-    @property
-    def changes_rows(self) -> bool:
-        return bool(self.removed or self.restored)
+_N, _W, _X, _POS = "_firn_n", "_firn_w", "_firn_x", "_firn_pos"
 
 
 def read_files(
@@ -104,8 +47,8 @@ def read_files(
     """Every row of some files, in order, with columns of one of the table's schemas."""
     listed = ", ".join(identifier(name) for name in columns)
     with readable_files(session, under(current(session, table), schema_id), files) as source:
-        placed = f"SELECT {listed}, _file AS {_FILE}, _pos AS {_POS} FROM {source}"
-        return collect(session.sql(f"SELECT {listed} FROM ({placed}) ORDER BY {_FILE}, {_POS}"))
+        placed = f"SELECT {listed}, _file AS {FILE}, _pos AS {_POS} FROM {source}"
+        return collect(session.sql(f"SELECT {listed} FROM ({placed}) ORDER BY {FILE}, {_POS}"))
 
 
 def changes_that_added(
@@ -117,20 +60,11 @@ def changes_that_added(
         return undo.changed(enumerate(laters), undo.named(frame(session, rows)), "> 0")
 
 
-def reached(first: Iterable[int], pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    """The given changes, and all changes that follow from them over any number of pairs."""
-    found = set(first)
-    for earlier, later in sorted(pairs):
-        if earlier in found:
-            found.add(later)
-    return tuple(sorted(found))
-
-
 @contextmanager
-def find_undo(session: SparkSession, reversal: UndoReversal) -> Iterator["FoundUndo"]:
-    """Find what undoing a change does, for the block, in which the undo can be published."""
+def find_undo(session: SparkSession, reversal: UndoReversal, few: FewUndo | None = None) -> Iterator["FoundUndo"]:
+    """Find what undoing a change does, unless it was found already, for the block, in which it can be published."""
     with ExitStack() as stack:
-        undo = FoundUndo(session, stack, reversal)
+        undo = FoundUndo(session, stack, reversal, few)
         undo.find()
         yield undo
 
@@ -138,10 +72,13 @@ def find_undo(session: SparkSession, reversal: UndoReversal) -> Iterator["FoundU
 class FoundUndo:
     """An undo in one session: its views and what was found in them, until the stack unwinds."""
 
-    def __init__(self, session: SparkSession, stack: ExitStack, reversal: UndoReversal) -> None:
+    def __init__(
+        self, session: SparkSession, stack: ExitStack, reversal: UndoReversal, few: FewUndo | None = None
+    ) -> None:
         self._session = session
         self._stack = stack
         self._of = reversal
+        self._few = few
         self._target = CommitTarget(session, reversal.base.name, reversal.base.uuid, reversal.base.schema_id)
         self._iceberg = self._target.load()
         self._read = under(self._iceberg, reversal.base.schema_id)
@@ -152,6 +89,9 @@ class FoundUndo:
 
     def find(self) -> None:
         of = self._of
+        if self._few:
+            self.figures = self._few.figures
+            return
         if of.untouched:
             files = {path: of.base.rows[path] for path in of.within}
             rows = sum(files.values())
@@ -179,12 +119,16 @@ class FoundUndo:
         return base.rewritten({path: count for path, count in files.items() if path not in whole})
 
     def samples(self, limit: int) -> list[RowSample]:
-        found = self.figures
+        found, few = self.figures, self._few
         removed: list[Any] = []
-        if found.removed:
+        if found.removed and few:
+            removed = self._shown(few.added.slice(0, limit))
+        elif found.removed:
             files = SnapshotFiles(self._of.base.snapshot_id or 0, self._of.within)
             removed = self._sample(self._rows_of(files) if self._of.untouched else self._added, limit)
-        restored = self._sample(self._removed, limit) if found.restored else []
+        restored: list[Any] = []
+        if found.restored:
+            restored = self._shown(few.removed.slice(0, limit)) if few else self._sample(self._removed, limit)
         kept = removed[: max(limit // 2, limit - len(restored))]
         return [
             *(RowSample(row, None) for row in kept),
@@ -195,6 +139,10 @@ class FoundUndo:
         """Undo the change in one commit, as an edit is published, and return its snapshot's id."""
         found, base = self.figures, self._of.base
         whole, rewritten = base.whole(found.files), self._rewritten
+        if self._few and rewritten:
+            self._places = self.named(frame(self._session, self._few.places))
+        if self._few and found.restored:
+            self._removed = self.named(frame(self._session, self._few.removed))
         staged, live = self._staged(rewritten)
         change = RowReplacement(
             batch,
@@ -287,9 +235,9 @@ class FoundUndo:
     def _find_places(self) -> dict[str, int]:
         """Find the places of the added rows, and return how many are in each file. Of equal rows, the first count."""
         source = self._rows_of(SnapshotFiles(self._of.base.snapshot_id or 0, self._of.within), places=True)
-        number = f"row_number() OVER (PARTITION BY {self._content('_firn_h')} ORDER BY _firn_h.{_FILE}, _firn_h.{_POS})"
+        number = f"row_number() OVER (PARTITION BY {self._content('_firn_h')} ORDER BY _firn_h.{FILE}, _firn_h.{_POS})"
         inner = (
-            f"SELECT _firn_h.{_FILE} AS file, _firn_h.{_POS} AS pos, _firn_g.{_N} AS n, {number} AS k "
+            f"SELECT _firn_h.{FILE} AS file, _firn_h.{_POS} AS pos, _firn_g.{_N} AS n, {number} AS k "
             f"FROM {source} AS _firn_h JOIN {self._added} AS _firn_g ON {self._same('_firn_h', '_firn_g')}"
         )
         self._places = self._persisted(f"SELECT file, pos FROM ({inner}) WHERE k <= n")
@@ -301,9 +249,9 @@ class FoundUndo:
         of = self._of
         if not of.keys or not (of.fresh.touched or of.beside.came is not None):
             return None
-        parts, nowhere = [], f"CAST(NULL AS STRING) AS {_FILE}"
+        parts, nowhere = [], f"CAST(NULL AS STRING) AS {FILE}"
         if of.fresh.touched:
-            parts.append(f"SELECT {self._columns}, {_FILE}, 1 AS {_W} FROM {self._rows_of(of.fresh, places=True)}")
+            parts.append(f"SELECT {self._columns}, {FILE}, 1 AS {_W} FROM {self._rows_of(of.fresh, places=True)}")
         if of.stale.touched:
             parts.append(f"SELECT {self._columns}, {nowhere}, -1 AS {_W} FROM {self._rows_of(of.stale)}")
         for _, view, sign in self._sides([(0, of.beside)]):
@@ -316,8 +264,8 @@ class FoundUndo:
             met.append(f"SELECT _firn_m.* FROM {rows} LEFT SEMI JOIN {self._removed} AS _firn_b ON {meets}")
         kept = ", ".join(f"any_value(_firn_s.{identifier(n)}) AS {identifier(n)}" for n in of.schema.names)
         text = (
-            f"SELECT {kept}, max(_firn_s.{_FILE}) AS {_FILE} FROM ({' UNION ALL '.join(met)}) AS _firn_s "
-            f"GROUP BY {self._content('_firn_s')} HAVING sum(_firn_s.{_W}) > 0 LIMIT {_NAMED}"
+            f"SELECT {kept}, max(_firn_s.{FILE}) AS {FILE} FROM ({' UNION ALL '.join(met)}) AS _firn_s "
+            f"GROUP BY {self._content('_firn_s')} HAVING sum(_firn_s.{_W}) > 0 LIMIT {MOST_MET}"
         )
         found = collect(self._session.sql(text))
         return found if found.num_rows else None
@@ -326,7 +274,8 @@ class FoundUndo:
         """The positions of the rows to remove, in each of these files."""
         if not paths:
             return {}
-        rows = collect(self._session.sql(f"SELECT file, pos FROM {self._places}"))
+        few = self._few
+        rows = few.places if few else collect(self._session.sql(f"SELECT file, pos FROM {self._places}"))
         return FoundPlaces(rows=rows).in_files(paths)
 
     def _staged(self, paths: frozenset[str]) -> tuple[StagedFiles, int]:
@@ -352,7 +301,7 @@ class FoundUndo:
 
     def _rows_of(self, files: SnapshotFiles, *, places: bool = False) -> str:
         """A view of the rows of files, with the table's current columns, derived ones computed."""
-        place = f", _file AS {_FILE}, _pos AS {_POS}" if places else ""
+        place = f", _file AS {FILE}, _pos AS {_POS}" if places else ""
         rows = self._session.sql(f"SELECT {self._columns}{place} FROM {self._source(files)}")
         return self.named(fill(rows, self._of.late))
 
@@ -367,9 +316,11 @@ class FoundUndo:
         return self.named(rows)
 
     def _sample(self, view: str, limit: int) -> list[Any]:
-        shown = (name for name in self._of.schema.names if not name.startswith(RESERVED_COLUMN_PREFIX))
-        columns = ", ".join(map(identifier, shown))
-        return list(json_rows(collect(self._session.sql(f"SELECT {columns} FROM {view} LIMIT {limit}"))))
+        return self._shown(collect(self._session.sql(f"SELECT {self._columns} FROM {view} LIMIT {limit}")))
+
+    def _shown(self, rows: pa.Table) -> list[Any]:
+        names = [name for name in self._of.schema.names if not name.startswith(RESERVED_COLUMN_PREFIX)]
+        return list(json_rows(rows.select(names)))
 
     def _content(self, alias: str) -> str:
         return ", ".join(comparable(f.type, f"{alias}.{identifier(f.name)}") for f in self._of.schema.fields)

@@ -13,7 +13,7 @@ from service.engine.session import jvm, priorities
 from service.engine.session.cancellation import cancellable_for
 from service.engine.session.priorities import TaskPriorities
 from service.engine.session.spark_types import SparkSession
-from service.engine.session.tags import rows_written
+from service.engine.session.tags import rows_read, rows_written
 from service.engine.session.translate import is_lost, is_odd, translated
 from service.errors import EngineUnavailable, FirnError, TooManyRequests
 from service.model.call import Call
@@ -198,6 +198,13 @@ class Engine:
         root = self._root
         with suppress(Exception):
             return 0 if root is None else rows_written(root, tag)
+        return 0
+
+    def rows_read(self, tag: str) -> int:
+        """How many rows the jobs with a tag have read so far; 0 if the JVM does not respond."""
+        root = self._root
+        with suppress(Exception):
+            return 0 if root is None else rows_read(root, tag)
         return 0
 
     def cancel_all(self, seconds: float) -> None:

@@ -56,6 +56,8 @@ def frame(session: SparkSession, table: pa.Table) -> DataFrame:
     """The table as a DataFrame of the session, which runs in UTC."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    # In one piece: Spark ignores what follows two empty batches.
+    table = table.combine_chunks()
     return session.createDataFrame(table, schema=from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
 
 

@@ -1,8 +1,9 @@
 """Tags on Spark jobs, by which they are counted and cancelled."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
@@ -39,12 +40,21 @@ def tagged(session: SparkSession, tag: str) -> Iterator[None]:
 
 def rows_written(session: SparkSession, tag: str) -> int:
     """How many rows the jobs with this tag have written to files so far."""
+    return _sum_of_stages(session, tag, lambda stage: stage.outputRecords())
+
+
+def rows_read(session: SparkSession, tag: str) -> int:
+    """How many rows the jobs with this tag have read from files so far."""
+    return _sum_of_stages(session, tag, lambda stage: stage.inputRecords())
+
+
+def _sum_of_stages(session: SparkSession, tag: str, figure: Callable[[Any], Any]) -> int:
     store = session.sparkContext._jsc.sc().statusStore()
-    written = 0
+    found = 0
     for stage in stages_of(session.sparkContext, [tag]):
         with suppress(Py4JJavaError):  # a stage that has not begun
-            written += int(store.lastStageAttempt(stage).outputRecords())
-    return written
+            found += int(figure(store.lastStageAttempt(stage)))
+    return found
 
 
 def jobs_of(session: SparkSession, tag: str) -> int:

@@ -1,6 +1,6 @@
 """Which files of a table have been rewritten, while others go on changing the table. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -74,6 +74,18 @@ def bundles(files: Iterable[DataFile], most_rows: int | None, most_bytes: int) -
         rows, size = rows + file.rows, size + file.bytes
     if bundle:
         yield tuple(bundle)
+
+
+def parts_of(bundle: Sequence[DataFile], most_rows: int | None) -> int:
+    """In how many parts a bundle is rewritten: more than one if it is a file with more rows than `most_rows`."""
+    if most_rows is None or len(bundle) != 1:
+        return 1
+    return max(1, -(-bundle[0].rows // most_rows))
+
+
+def slices(rows: int, parts: int) -> Iterator[range]:
+    """The positions of a file's rows in each of several parts."""
+    return (range(n * rows // parts, (n + 1) * rows // parts) for n in range(parts))
 
 
 def _by_partition(file: DataFile) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from service.commits.small_files import SmallFileChecks
 from service.engine.jobs.estimate import PartitionCounts, count_partitions
 from service.engine.jobs.relayout import LayoutRecipe
 from service.engine.session.engine import Engine
-from service.maintenance.repartition.cover import bundles
+from service.maintenance.repartition.cover import bundles, parts_of
 from service.maintenance.repartition.report import EstimatedPartition, LayoutEstimate, LayoutOptions, RepartitionPlan
 from service.model.call import Call
 
@@ -48,7 +48,7 @@ class LayoutEstimates:
             files_removed=len(files),
             bytes_removed=sum(file.bytes for file in files),
             records=sum(file.live_rows for file in files),
-            batches=sum(1 for _ in bundles(files, layout.batch_rows, limit)),
+            batches=sum(parts_of(one, layout.batch_rows) for one in bundles(files, layout.batch_rows, limit)),
             partitions_after=counted.partitions,
         )
 

@@ -10,11 +10,25 @@ from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
 from service.engine.jobs.relayout import LayoutRecipe, rewrite
-from service.engine.jobs.repartition import RepartitionSource, RepartitionTarget, WrittenFiles, discard, source_at
+from service.engine.jobs.repartition import (
+    RepartitionSource,
+    RepartitionTarget,
+    WrittenFiles,
+    discard,
+    source_at,
+    together,
+)
 from service.engine.session.engine import Engine
 from service.engine.sql.checksum import Checksum
 from service.errors import ChecksumMismatch, CommitConflict, InvalidRequest, RowCountMismatch
-from service.maintenance.repartition.cover import RemainingWork, RewriteCoverage, RewrittenBatch, bundles
+from service.maintenance.repartition.cover import (
+    RemainingWork,
+    RewriteCoverage,
+    RewrittenBatch,
+    bundles,
+    parts_of,
+    slices,
+)
 from service.maintenance.repartition.report import RepartitionProgress
 from service.maintenance.rewriter import FileRewriter
 from service.model.call import Call
@@ -153,19 +167,23 @@ class RewriteRounds:
 
     def _rewrite(self, batch: "_Batch") -> WrittenFiles:
         paths = [file.path for file in batch.data]
-        return self.engine.run_for(self.call, rewrite, self.source, self.goal, paths, self.recipe, self.tag)
+        parts = parts_of(batch.data, self.batch_rows)
+        if parts > MOST_FILES:
+            raise _too_many_files()
+        given = (self.source, self.goal, paths, self.recipe, self.tag)
+        if parts == 1:
+            return self.engine.run_for(self.call, rewrite, *given)
+        # One after the other, so that no more of these rows are rewritten at a time.
+        written = [self.engine.run_for(self.call, rewrite, *given, some) for some in slices(batch.rows, parts)]
+        return self.engine.run(together, written)
 
     def _add(self, files: tuple[DataFile, ...], written: WrittenFiles) -> None:
         deletes = {file.path: self.source.deletes[file.path] for file in files if file.path in self.source.deletes}
         self._coverage.batches.append(RewrittenBatch(files, deletes, written))
-        self.batches += 1
+        self.batches += parts_of(files, self.batch_rows)
         self.spark_jobs += written.spark_jobs
         if sum(one.files for one in self.written) > MOST_FILES:
-            raise InvalidRequest(
-                f"this would make more than {MOST_FILES:,} files, which is more than one commit can hold; choose a "
-                "coarser partitioning, such as month rather than day, or a larger batch_size",
-                field="partition",
-            )
+            raise _too_many_files()
         _check(files, written, has_deletes=bool(deletes))
 
 
@@ -179,6 +197,14 @@ class _Batch(TableFiles):
     @property
     def rows(self) -> int:
         return sum(file.rows for file in self.data)
+
+
+def _too_many_files() -> InvalidRequest:
+    return InvalidRequest(
+        f"this would make more than {MOST_FILES:,} files, which is more than one commit can hold; choose a coarser "
+        "partitioning, such as month rather than day, or a larger batch_size",
+        field="partition",
+    )
 
 
 def _check(files: Sequence[DataFile], written: WrittenFiles, *, has_deletes: bool) -> None:

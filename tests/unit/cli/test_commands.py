@@ -441,6 +441,41 @@ def test_long_work_is_a_job_that_is_asked_after(monkeypatch: pytest.MonkeyPatch)
     assert (request["async"], bool(request["idempotency_key"]), service.looks) == (True, True, 3)
 
 
+def test_a_comparison_is_a_job_without_a_key_and_its_pages_follow_the_first() -> None:
+    counts = {"records_inserted": 2, "records_deleted": 0, "records_updated": 0}
+
+    class Comparing(Service):
+        def __init__(self) -> None:
+            super().__init__(job_id="j1")
+
+        def job(self, job_id: str) -> dict[str, Any]:
+            change = {"change": "inserted", "after": {"n": len(self.asked)}}
+            more = {} if len(self.asked) == 2 else {"next_cursor": "c"}
+            page = {"success": True, "changes": [change], **counts, **more}
+            return {"success": True, "job": {"id": job_id, "state": "done", "result": page}}
+
+    service = Comparing()
+    done = firn(["table", "diff", "t", "1", "2"], service)
+    assert (done.code, done.out.splitlines()[-1]) == (0, "2 inserted, 0 deleted, 0 updated")
+    assert [request["async"] for request in service.asked] == [True, True]
+    assert service.asked[1]["cursor"] == "c"
+    assert not any("idempotency_key" in request for request in service.asked)
+
+
+def test_the_dry_run_of_an_undo_is_a_job() -> None:
+    plan = {"undone_operation": "UPDATE", "records_removed": 1, "records_restored": 1}
+
+    class Previewing(Service):
+        def job(self, job_id: str) -> dict[str, Any]:
+            return {"success": True, "job": {"id": job_id, "state": "done", "result": {"success": True, "plan": plan}}}
+
+    service = Previewing(job_id="j1")
+    done = firn(["table", "undo", "t", "r", "--dry-run"], service)
+    assert (done.code, done.out) == (0, "UPDATE would be undone: 1 row removed, 1 restored\n")
+    [request] = service.asked
+    assert (request["dry_run"], request["async"]) == (True, True)
+
+
 def test_who_is_interrupted_is_told_that_the_job_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.cli.connection.jobs._FIRST_PAUSE_S", 0)
     done = firn(["table", "compact", "t"], Ending(interrupted=True))

@@ -101,7 +101,7 @@ def test_a_list_is_printed_whole_however_many_pages_it_has() -> None:
 @pytest.mark.parametrize(("most", "asked"), [(2, [2]), (3, [3]), (5, [5, 2]), (9, [9, 6, 3])])
 def test_a_limit_is_for_the_whole_list(most: int, asked: list[int]) -> None:
     service = Pages(7, 3)
-    found = whole_list(service, {"operation": "LIST_NAMESPACES", "limit": most}, ("namespaces",))
+    found = whole_list(service.send, {"operation": "LIST_NAMESPACES", "limit": most}, ("namespaces",))
     assert found["namespaces"] == [f"n{i}" for i in range(min(most, 7))]
     assert ("next_cursor" in found) == (most < 7)
     assert [request["limit"] for request in service.asked] == asked

@@ -1,6 +1,6 @@
 """Changes that follow from each other."""
 
-from service.engine.jobs.undo import reached
+from service.engine.jobs.edits.reversal import reached
 
 
 def test_what_follows_from_a_change_is_reached_over_any_number_of_steps() -> None:

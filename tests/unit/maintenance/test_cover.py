@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.catalog.files.data_files import DataFile
-from service.maintenance.repartition.cover import RewriteCoverage, RewrittenBatch, bundles
+from service.maintenance.repartition.cover import RewriteCoverage, RewrittenBatch, bundles, parts_of, slices
 
 
 def file(path: str, rows: int = 10, size: int = 100, group: tuple[object, ...] = (0,)) -> DataFile:
@@ -90,3 +90,15 @@ def test_files_of_one_partition_stand_together_those_without_a_value_first() -> 
     files = [file("1", group=(0, 2)), file("2", group=(0, None)), file("3", group=(0, 1)), file("4", group=(0, 2))]
     [bundle] = bundles(files, None, 10_000)
     assert [f.path for f in bundle] == ["2", "3", "1", "4"]
+
+
+@given(st.integers(1, 200), st.integers(1, 200))
+def test_the_parts_of_a_file_hold_every_row_once_and_no_more_than_was_allowed(rows: int, most: int) -> None:
+    found = list(slices(rows, parts_of([file("a", rows)], most)))
+    assert [position for part in found for position in part] == list(range(rows))
+    assert all(0 < len(part) <= most for part in found)
+
+
+def test_only_a_file_by_itself_is_rewritten_in_parts() -> None:
+    assert parts_of([A, B], 20) == parts_of([A], 10) == parts_of([A], None) == parts_of([file("e", rows=0)], 5) == 1
+    assert parts_of([A], 4) == 3

@@ -17,7 +17,7 @@ from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
 from service.engine.iceberg.compaction import sweep
 from service.engine.jobs.relayout import rewrite
-from service.engine.jobs.repartition import RepartitionSource, WrittenFiles, discard, source_at
+from service.engine.jobs.repartition import RepartitionSource, WrittenFiles, added_up, discard, source_at, together
 from service.engine.sql.checksum import Checksum
 from service.errors import (
     Cancelled,
@@ -48,6 +48,8 @@ class World:
     on_disk: set[int] = field(default_factory=set)
     """The batches whose files are there, by their number."""
     batches: list[list[str]] = field(default_factory=list)
+    positions: list[range | None] = field(default_factory=list)
+    """Of each batch: the positions in its file, if it is a part of one."""
     meanwhile: Callable[["World"], object] = lambda world: None
     spoil: Callable[[WrittenFiles], WrittenFiles] = lambda written: written
     lock: Any = field(default_factory=threading.Lock)
@@ -87,8 +89,10 @@ class World:
         if job is source_at:
             return RepartitionSource(None, self.version, None, dict(self.deletes))
         if job is rewrite:
-            source, _, paths, recipe, _ = args
-            return self._write(source, paths, recipe.validate)
+            source, _, paths, recipe, _, *positions = args
+            return self._write(source, paths, recipe.validate, *positions)
+        if job is together:
+            return self._together(*args)
         if job is discard:
             self.on_disk.discard(args[1].handle)
         elif job is sweep:
@@ -100,12 +104,20 @@ class World:
     def rows_written(self, tag: str) -> int:
         return 0
 
-    def _write(self, source: RepartitionSource, paths: list[str], validate: bool) -> WrittenFiles:
+    def _together(self, parts: list[WrittenFiles]) -> WrittenFiles:
+        with self.lock:
+            assert len({tuple(self.batches[part.handle]) for part in parts}) == 1
+            return added_up(parts[0].handle, parts)
+
+    def _write(
+        self, source: RepartitionSource, paths: list[str], validate: bool, positions: range | None = None
+    ) -> WrittenFiles:
         with self.lock:
             number = len(self.batches)
             self.batches.append(list(paths))
+            self.positions.append(positions)
             self.on_disk.add(number)
-            rows = 10 * len(paths)
+            rows = 10 * len(paths) if positions is None else len(positions)
             check = Checksum(rows, number) if validate else None
             self.meanwhile(self)
             return self.spoil(WrittenFiles(number, 1, rows, 100, check, check, 2))
@@ -154,6 +166,34 @@ def test_what_nobody_changes_takes_one_round() -> None:
     assert (made.rounds, made.batches, made.spark_jobs, made.rows) == (1, 3, 6, 30)
     assert covered(world, made) == ["a", "b", "c"]
     assert str(made.checksum) == f"{0 + 1 + 2:016x}"
+
+
+def test_a_file_with_more_rows_than_a_batch_is_rewritten_in_parts_one_after_the_other() -> None:
+    world = World()
+    world.add("a", "b")
+    made = rounds(world, rows=4)
+    made.run()
+    assert (made.rounds, made.batches, made.spark_jobs, made.rows) == (1, 6, 12, 20)
+    of_a = [part for path, part in zip(world.batches, world.positions, strict=True) if path == ["a"]]
+    assert of_a == [range(3), range(3, 6), range(6, 10)]
+    assert str(made.checksum) == f"{sum(range(6)):016x}"
+
+
+def test_parts_of_a_file_that_lack_a_row_are_refused() -> None:
+    world = World()
+    world.add("a")
+    world.spoil = lambda written: replace(written, rows=3)
+    with pytest.raises(RowCountMismatch):
+        rounds(world, rows=4, validate=False).run()
+
+
+def test_more_parts_than_a_commit_can_hold_files_are_refused_before_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_FILES", 9)
+    world = World()
+    world.add("a")
+    with pytest.raises(InvalidRequest, match="a larger batch_size"):
+        rounds(world, rows=1).run()
+    assert world.batches == []
 
 
 def test_a_little_that_came_meanwhile_is_left_to_the_last_round() -> None:

@@ -30,6 +30,8 @@ ASYNC: dict[str, dict[str, Any]] = {
 }
 # They need Spark before they respond, or a dynamic table: tests/integration has their jobs.
 ON_DYNAMIC_TABLES = {"AUDIT_DYNAMIC_TABLE", "CREATE_DYNAMIC_TABLE", "REFRESH_DYNAMIC_TABLE"}
+READS = ("DIFF",)
+"""They have no dry run and take no key."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def job(firn: Firn, path: str) -> dict[str, Any]:
 @pytest.mark.parametrize("operation", discover(), ids=lambda operation: operation.name)
 def test_an_operation_with_async_declares_the_response_of_a_job(operation: Operation) -> None:
     in_background = any(info.alias == "async" for info in operation.request.model_fields.values())
-    assert in_background is (operation.name in {*ASYNC, *ON_DYNAMIC_TABLES})
+    assert in_background is (operation.name in {*ASYNC, *READS, *ON_DYNAMIC_TABLES})
     assert (AcceptedResult in operation.also) is in_background
 
 

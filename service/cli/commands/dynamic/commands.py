@@ -84,7 +84,7 @@ def _history(request: Request, args: Args) -> Request:
 def _graph(call: Invocation) -> int:
     request = call.request()
     with call.connect() as connection:
-        response = whole_list(connection, request, ("dynamic_tables",))
+        response = whole_list(connection.send, request, ("dynamic_tables",))
     return call.show(response)
 
 

@@ -6,16 +6,26 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.position_deletes import Places
 from service.engine.iceberg.replace import Evolution
 from service.engine.iceberg.row_replacement import RowReplacement, commit_rows
 from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
-from service.engine.jobs.edit import SHUFFLED_BYTES, FoundEdit, count_rows, failures_named, filled
+from service.engine.jobs.edit import (
+    SHUFFLED_BYTES,
+    EditBase,
+    FoundEdit,
+    FoundRows,
+    count_rows,
+    failures_named,
+    filled,
+)
 from service.engine.jobs.edits.staged_records import new_staged_rows
 from service.engine.session.rows import frame
-from service.engine.session.spark_types import DataFrame
+from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import edit_sql as sql
 from service.engine.sql.sql import Parameters
 from service.model.edits import ByFilter, ByKey, Edit, StagedRecords
@@ -61,9 +71,6 @@ def stage(found: FoundEdit, counts: Mapping[str, int]) -> StagedEdit:
     by_place = frozenset(rows.files.keys() - whole - rewritten)
     with failures_named(session, edit, found.source):
         staged, live = _staged(found, iceberg, rewritten, by_place | whole if updates else frozenset())
-    summary = {EDIT_PROPERTY: json.dumps(counts)}
-    if isinstance(edit.which, ByKey):
-        summary[KEYS_PROPERTY] = json.dumps(edit.which.how.keys)
     gone = 0 if updates else sum(rows.files[path] for path in rewritten)
     changed = sum(rows.files[path] for path in by_place | whole) if updates else 0
     return StagedEdit(
@@ -73,8 +80,26 @@ def stage(found: FoundEdit, counts: Mapping[str, int]) -> StagedEdit:
         live - gone - rows.replaced + changed + rows.inserted,
         rows.places.in_files(by_place),
         {path: base.rows[path] for path in whole | rewritten},
-        summary,
+        _summary(edit, counts),
     )
+
+
+def stage_applied(
+    session: SparkSession, base: EditBase, edit: Edit, rows: FoundRows, new: pa.Table, counts: Mapping[str, int]
+) -> StagedEdit:
+    """Write the rows that come of an edit that was applied already; those that go get delete files."""
+    target = CommitTarget(session, base.name, base.uuid, base.schema_id)
+    added = stage_rows(target.load(), frame(session, new).coalesce(1))
+    deleted = rows.places.in_files(rows.files.keys())
+    expected = rows.hits + rows.inserted
+    return StagedEdit(target, base.snapshot_id, added, expected, deleted, {}, _summary(edit, counts))
+
+
+def _summary(edit: Edit, counts: Mapping[str, int]) -> dict[str, str]:
+    summary = {EDIT_PROPERTY: json.dumps(counts)}
+    if isinstance(edit.which, ByKey):
+        summary[KEYS_PROPERTY] = json.dumps(edit.which.how.keys)
+    return summary
 
 
 def commit_staged(staged: StagedEdit, batch: str, gate: Gate, tag: Tag | None = None) -> int:

@@ -1,0 +1,126 @@
+"""Read few rows of states of a table in this process, without a Spark job: whole small files, rows at places, and rows
+that have one of some values in a column."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from service.catalog.files.columns import TooManyRows, UnreadableFile, read_columns
+from service.catalog.files.data_files import DataFile, list_files
+from service.catalog.files.positions import positions as positions_of
+from service.catalog.tables import Table
+
+# More rows than this are compared by Spark, and more values than this are searched by it.
+MOST_ROWS = 10_000
+_MOST_SEARCHED = 20_000_000
+# More values than this in row groups that have one of the rows.
+_MOST_VALUES = 60_000_000
+_MOST_FILES = 500
+
+
+@dataclass(frozen=True)
+class PlacedRows:
+    """Rows, with the file that each of them is in and its position there; both are empty if nobody needs them."""
+
+    rows: pa.Table
+    files: Sequence[str] = ()
+    positions: Sequence[int] = ()
+
+
+@dataclass
+class FewRows:
+    """Reads rows of states of a table, with columns of one of its schemas.
+
+    It raises TooManyRows once it has read so much that Spark would be faster, and UnreadableFile for what only Spark
+    reads. Rows that delete files delete are left out.
+    """
+
+    table: Table
+    schema_id: int
+    columns: pa.Schema
+    check: Callable[[], object] = lambda: None
+    """Called before each file; raises if the work must not go on."""
+    rows_read: int = field(default=0, init=False)
+    _searched: int = field(default=0, init=False)
+    _files: int = field(default=0, init=False)
+
+    def whole(self, snapshot_id: int, paths: Iterable[str]) -> PlacedRows:
+        """All rows of some files of a snapshot."""
+        files = self._of(snapshot_id, paths)
+        self._expect(sum(file.live_rows for file in files))
+        return self._at({file.path: _live(range(file.rows), self._deleted(file)) for file in files})
+
+    def places(self, places: Mapping[str, pa.Array]) -> PlacedRows:
+        """The rows at some places."""
+        self._expect(sum(map(len, places.values())))
+        return self._at({path: sorted(positions.to_pylist()) for path, positions in places.items()})
+
+    def having(self, snapshot_id: int, paths: Iterable[str], column: str, values: pa.Array) -> PlacedRows:
+        """The rows of some files of a snapshot that have one of some values in a column, which `searchable` allows."""
+        found = {}
+        one = pa.schema([self.columns.field(column)])
+        for file in self._of(snapshot_id, paths):
+            self._searched += file.rows
+            if self._searched > _MOST_SEARCHED:
+                raise TooManyRows
+            searched = self._read(file.path, one)[column]
+            hits = pc.indices_nonzero(pc.is_in(searched, value_set=values.cast(searched.type)))
+            if len(hits):
+                self._expect(len(hits))
+                found[file.path] = _live(hits.to_pylist(), self._deleted(file))
+        return self._at(found)
+
+    def _at(self, positions: Mapping[str, Sequence[int]]) -> PlacedRows:
+        """The rows at some positions, by file and position."""
+        parts, files, numbers = [_empty(self.columns)], list[str](), list[int]()
+        for path in sorted(positions):
+            at = positions[path]
+            parts.append(self._read(path, self.columns, at))
+            files += [path] * len(at)
+            numbers += at
+        return PlacedRows(pa.concat_tables(parts), files, numbers)
+
+    def _read(self, path: str, columns: pa.Schema, positions: Sequence[int] | None = None) -> pa.Table:
+        self.check()
+        self._files += 1
+        if self._files > _MOST_FILES:
+            raise TooManyRows
+        schema = self.table.iceberg.schemas().get(self.schema_id)
+        if schema is None or not set(columns.names) <= {field.name for field in schema.fields}:
+            raise UnreadableFile("a column is not in the schema")
+        return read_columns(self.table.iceberg.io, path, columns, schema, positions, _MOST_VALUES)
+
+    def _expect(self, rows: int) -> None:
+        self.rows_read += rows
+        if self.rows_read > MOST_ROWS:
+            raise TooManyRows
+
+    def _of(self, snapshot_id: int, paths: Iterable[str]) -> list[DataFile]:
+        wanted = set(paths)
+        if not wanted:
+            return []
+        state = list_files(self.table, snapshot_id)
+        files = [file for file in state.data if file.path in wanted]
+        if not state.counted or len(files) != len(wanted):
+            raise UnreadableFile("the state has delete files that only Spark reads")
+        return files
+
+    def _deleted(self, file: DataFile) -> set[int]:
+        return set(positions_of(self.table, file.path, file.deletes).to_pylist()) if file.deletes else set()
+
+
+def searchable(kind: pa.DataType) -> bool:
+    """Whether Arrow finds values of a type equal just as Spark does."""
+    return not (kinds.is_nested(kind) or kinds.is_floating(kind))
+
+
+def _live(positions: Iterable[int], deleted: set[int]) -> list[int]:
+    return [position for position in positions if position not in deleted] if deleted else list(positions)
+
+
+def _empty(columns: pa.Schema) -> Any:
+    return pa.schema([pa.field(column.name, column.type) for column in columns]).empty_table()
