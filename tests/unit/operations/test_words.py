@@ -137,7 +137,13 @@ PLANNED = re.compile(
 def test_every_operation_with_a_dry_run_is_known() -> None:
     ingestion = {"INGEST", "INGEST_RANGE", "REPLAY", "ACCEPT_DRIFT", "EXPORT", "APPLY_TABLE"}
     edits = {"WRITE", "UPDATE", "DELETE", "UPSERT", "DEDUPLICATE", "UNDO", "ROLLBACK", "RESTORE_BACKUP"}
-    assert {o.name for o in PREVIEWABLE} == edits | {"COMPACT", "REPARTITION", "CLEAN_ORPHANS", *ingestion, "CREATE_DYNAMIC_TABLE"}
+    assert {o.name for o in PREVIEWABLE} == edits | {
+        "COMPACT",
+        "REPARTITION",
+        "CLEAN_ORPHANS",
+        *ingestion,
+        "CREATE_DYNAMIC_TABLE",
+    }
     assert {o.name for o in discover() if "dry_run" in o.request.model_fields} == {o.name for o in PREVIEWABLE}
 
 
