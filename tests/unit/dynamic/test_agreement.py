@@ -9,6 +9,7 @@ import pytest
 from service.catalog.lineage import ancestors
 from service.dynamic.refresh.pins import known_result, same_rows
 from service.model.dynamic.state import RefreshState, state_of
+from tests.support.marks import thorough_after
 from tests.support.refreshing import INCREMENTAL, Refreshing
 
 BASES = ("orders", "customers")
@@ -65,7 +66,7 @@ def check(world: Refreshing) -> None:
         assert set(known.snapshots) == set(own.snapshots)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", thorough_after(2, range(6)))
 def test_a_graph_of_five_levels_agrees_after_whatever_happens(world: Refreshing, seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(12):
@@ -97,7 +98,7 @@ def test_a_graph_of_five_levels_agrees_after_whatever_happens(world: Refreshing,
             assert snapshot_id.snapshot_id == latest[uuid], name
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", thorough_after(1, range(3)))
 def test_a_graph_agrees_while_several_passes_and_writers_are_at_work(world: Refreshing, seed: int) -> None:
     chance = random.Random(seed)
     targets = [chance.choice(list(TABLES)) for _ in range(6)]

@@ -1,5 +1,6 @@
 """The snapshots that dynamic tables need: which they are, for how long they are kept, and who is named."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,11 +36,16 @@ def test_the_snapshot_that_a_table_was_computed_from_is_kept_and_the_table_is_na
     assert set(kept(world, "orders")) == {world.load("orders").current_snapshot_id}
 
 
-def test_nothing_is_kept_beyond_the_limit(world: Refreshing) -> None:
+def test_nothing_is_kept_longer_than_the_limit_after_a_later_one_took_its_place(world: Refreshing) -> None:
     world.base("orders")
     world.dynamic("totals", "orders")
     world.refresh("totals")
+    read = world.load("orders").current_snapshot_id
+    assert set(kept(world, "orders", hours=0)) == {read}  # it is the current one, however old
+    world.add("orders")
+    time.sleep(0.002)  # a millisecond has passed
     assert kept(world, "orders", hours=0) == {}
+    assert set(kept(world, "orders", hours=1)) == {read}
 
 
 def test_what_a_refresh_reads_now_is_kept_too(world: Refreshing) -> None:
