@@ -1,5 +1,6 @@
 """The snapshots that dynamic tables need, so that they do not expire."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,13 +23,14 @@ class NeededByDynamicTables:
 
     cursors: CursorRecords
     hours: int
+    now_ms: Callable[[], int] = now_ms
 
     def __call__(self, table: Table) -> dict[int, str]:
         kept: dict[int, str] = {}
         needed = self.cursors.needed(table.uuid)
         versions = history(table).versions if needed else ()
         replaced_ms = {one.snapshot_id: later.timestamp_ms for one, later in pairwise(versions)}
-        known, since_ms = {one.snapshot_id for one in versions}, now_ms() - self.hours * HOUR_MS
+        known, since_ms = {one.snapshot_id for one in versions}, self.now_ms() - self.hours * HOUR_MS
         for one in needed:
             at = one.snapshot_id
             if at in known and replaced_ms.get(at, since_ms) >= since_ms and at not in kept:
