@@ -64,11 +64,11 @@ class Duck:
                 for one in fields
             )
             self.db.execute(f"CREATE TABLE {name} ({columns})")
-            self.add(name)
+            self.add(name, fields)
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, fields: Sequence[Field] | None = None) -> None:
         """Make a table of the database a source."""
-        self.schemas[name] = fields_of(self.db, name)
+        self.schemas[name] = fields or fields_of(self.db, name)
         self.db.execute(f"CREATE TABLE {name}_v0 AS FROM {name}")
 
     def insert(self, table: str, rows: Iterable[Row]) -> None:

@@ -50,7 +50,10 @@ class Table:
     fields: tuple[Field, ...]
 
     def row(self, draw: Draw) -> Row:
-        return tuple(draw(st.none() | _VALUES[str(one.type)]) for one in self.fields)
+        values = (_VALUES[str(one.type)] for one in self.fields)
+        return tuple(
+            draw(value if one.required else st.none() | value) for one, value in zip(self.fields, values, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,10 @@ def cases(draw: Draw, kind: str) -> Case:
 def _table(draw: Draw, name: str, joined: str) -> Table:
     words = draw(st.permutations(_WORDS))[:6]
     kinds = ["long", joined, draw(st.sampled_from(_KEYS)), "long", "integer", draw(st.sampled_from(_OTHERS))]
-    fields = tuple(Field(word, column_type(kind)) for word, kind in zip(words, kinds, strict=True))
+    fields = tuple(
+        Field(word, column_type(kind), required=draw(st.integers(0, 3)) == 0)
+        for word, kind in zip(words, kinds, strict=True)
+    )
     return Table(name, *words, tuple(draw(st.permutations(fields))))
 
 

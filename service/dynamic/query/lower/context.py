@@ -153,7 +153,8 @@ class Context:
         """Another reading of a source."""
         number, fields = self.sources[key]
         named = [(each.name, self.fresh(each.name)) for each in fields]
-        return SourceRows(number, {new: name for name, new in named}), named
+        required = frozenset(new for (_, new), each in zip(named, fields, strict=True) if each.required)
+        return SourceRows(number, {new: name for name, new in named}, required), named
 
 
 def same_name(one: str, other: str) -> bool:
