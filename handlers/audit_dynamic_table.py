@@ -4,22 +4,39 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.dynamic.audit import AuditOptions, AuditOutcome, Audits
 from service.dynamic.definitions import Definitions
-from service.dynamic.refresh import RefreshProgress
+from service.dynamic.refresh.audit import AuditOptions, AuditOutcome, Audits
+from service.dynamic.refresh.refresher import RefreshProgress
 from service.errors import InvalidRequest
 from service.jobs.background import Background
 from service.model.call import Call
-from service.operations.dynamic_requests import DynamicTableChange
+from service.operations.dynamic_examples import CREATED, DETAILS
+from service.operations.dynamic_requests import DynamicTableChange, Number
 from service.operations.dynamic_results import SourceSnapshot, source_snapshots
+from service.operations.examples import response
 from service.operations.operation import AcceptedResult, Example, Metadata, Result, omit_when_null, operation
 
-EXAMPLES: tuple[Example, ...] = ()
+EXAMPLES = (
+    Example(
+        "Compare all rows with those of the query",
+        {"operation": "AUDIT_DYNAMIC_TABLE", **DETAILS},
+        response(
+            matches=True,
+            records_compared=1,
+            records_missing=0,
+            records_unexpected=0,
+            examples=[],
+            sources="<any>",
+            repaired=False,
+        ),
+        given=CREATED,
+    ),
+)
 
 
 class AuditDynamicTable(DynamicTableChange):
     operation: Literal["AUDIT_DYNAMIC_TABLE"]
-    sample_percent: float = Field(
+    sample_percent: Number = Field(
         default=100,
         gt=0,
         le=100,

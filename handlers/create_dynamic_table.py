@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from service.catalog.tables import Table
-from service.dynamic.classify import QueryChange
-from service.dynamic.creation import Creations, Outcome
+from service.dynamic.declare.classify import QueryChange
+from service.dynamic.declare.creation import Creations, Outcome
 from service.dynamic.definitions import Definitions
-from service.dynamic.passes import PassOutcome
-from service.dynamic.refresh import RefreshProgress
+from service.dynamic.refresh.passes import PassOutcome
+from service.dynamic.refresh.refresher import RefreshProgress
 from service.errors import FirnError
 from service.jobs.background import Background
 from service.model.call import Call
@@ -35,6 +35,8 @@ from service.operations.operation import (
 )
 
 MADE: dict[str, Any] = {
+    "namespace": "shop",
+    "table": "order_details",
     "incremental": True,
     "classes": ["inner join", "projection"],
     "schema": SCHEMA,
@@ -84,7 +86,7 @@ class CreateDynamicTable(DeclarationRequest, BackgroundRequest):
     operation: Literal["CREATE_DYNAMIC_TABLE"]
 
 
-class DeclaredQuery(BaseModel):
+class DeclaredQuery(TableAddress):
     """What a query declares."""
 
     incremental: bool = Field(description="whether it can be refreshed incrementally")
@@ -248,6 +250,8 @@ def _fields(
 ) -> dict[str, Any]:
     """The fields of DeclaredQuery."""
     return {
+        "namespace": definition.name.namespace,
+        "table": definition.name.table,
         "incremental": definition.full_code is None,
         "not_incremental": not_incremental_reason(definition),
         "classes": list(definition.classes),

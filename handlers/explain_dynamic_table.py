@@ -9,7 +9,7 @@ from service.dynamic.compiling import Compiled, Compiler
 from service.dynamic.definitions import Definitions
 from service.errors import InvalidRequest, nearest
 from service.model.call import Call
-from service.model.dynamic.plan import ChangedRows, IncrementalPlan
+from service.model.dynamic.plan import IncrementalPlan, WeightedRows
 from service.model.names import TableName
 from service.operations.dynamic_examples import ADDRESSES, BASES, CREATED, DETAILS, TENANT
 from service.operations.dynamic_requests import NamedDynamicTable
@@ -32,7 +32,7 @@ EXAMPLES = (
         response(
             snapshot=False,
             incremental=False,
-            not_incremental={"code": "LIMIT", "message": "<any>"},
+            not_incremental={"code": "LIMIT", "message": "<any>", "line": 3, "column": "<any>"},
             classes=[],
             sources=[SOURCES[0]],
             hidden_columns=[],
@@ -161,9 +161,9 @@ def _changed(request: ExplainDynamicTable, compiled: Compiled) -> frozenset[int]
 
 
 def _plan(plan: IncrementalPlan) -> RefreshPlan:
-    rows = isinstance(plan.change, ChangedRows)
+    rows = isinstance(plan.change, WeightedRows)
     return RefreshPlan(
         applied="by rows" if rows else "by keys",
-        keys=None if isinstance(plan.change, ChangedRows) else list(plan.change.columns),
+        keys=None if isinstance(plan.change, WeightedRows) else list(plan.change.columns),
         steps=[PlanStep(view=step.view, sql=step.sql, kept=step.kept) for step in plan.steps],
     )

@@ -6,8 +6,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.dynamic.definitions import Definitions
-from service.dynamic.passes import Passes, PassOptions, PassOutcome, PassState, TableInPass
-from service.dynamic.refresh import RefreshProgress
+from service.dynamic.refresh.passes import Passes, PassOptions, PassOutcome, PassState, TableInPass
+from service.dynamic.refresh.refresher import RefreshProgress
 from service.errors import FirnError, InvalidRequest, RefreshHeldBack
 from service.jobs.background import Background
 from service.ledger.dynamic_tables import DynamicTable

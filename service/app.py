@@ -36,6 +36,7 @@ from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
 from service.host import class_archive, jars, presence, process_locks
+from service.host.logs import configure_logging
 from service.ingest.compose import ingest_parts
 from service.ingest.ingests import Ingests
 from service.ingest.tasks.watch import Watcher
@@ -133,8 +134,9 @@ class App:
 
     @property
     def busy(self) -> bool:
-        """Whether a request, a job or a bulk load is in progress."""
-        return self.pipeline.busy or self.parts[Background].busy or self.parts[Bulk].under_way > 0
+        """Whether a request, a job, a refresh or a bulk load is in progress."""
+        works = self.parts[Background].busy or self.parts[DynamicWorker].busy
+        return self.pipeline.busy or works or self.parts[Bulk].under_way > 0
 
     def start(self) -> None:
         """Return at once; Spark starts and warms up in the background."""
@@ -313,16 +315,6 @@ def build(settings: Settings | None = None, jar_paths: list[Path] | None = None)
     """An App with the settings of the environment and checked jars."""
     found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
     return App(settings or load(os.environ), found)
-
-
-def configure_logging(settings: Settings) -> None:
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s  %(message)s", force=True
-    )
-    for noisy in ("py4j", "uvicorn.access", "pyiceberg", "botocore", "boto3", "urllib3"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    # PySpark's own report of every refused query, whole, as JSON.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 
 def rehearse(jar_paths: list[Path], java_options: class_archive.Options) -> None:

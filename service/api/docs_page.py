@@ -32,6 +32,7 @@ _GUIDES: Mapping[str, tuple[str, ...]] = {
         "reference/edits.md",
     ),
     "Ingestion": ("how-to/daily-files.md", "reference/table-files.md", "reference/ledger.md"),
+    "Dynamic tables": ("how-to/dynamic-tables.md", "reference/dynamic-tables.md"),
     "History and recovery": ("how-to/fix-a-bad-change.md", "how-to/time-travel.md", "reference/history.md"),
     "Maintenance": (
         "how-to/nightly-compaction.md",

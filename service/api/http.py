@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import VERSION
-from service.api import bulk, database, ingest, invocations, jobs, monitoring
+from service.api import bulk, database, dynamic, ingest, invocations, jobs, monitoring
 from service.api.database import REF
 from service.api.docs_page import content_security_policy, guides, page
 from service.api.events import INVOCATIONS
@@ -38,6 +38,10 @@ ROUTES = {
     bulk.RECORDS: "POST",
     ingest.PATH: "POST",
     jobs.JOB: "GET and DELETE",
+    dynamic.TABLES: "GET and POST",
+    dynamic.TABLE: "GET, PATCH and DELETE",
+    dynamic.REFRESH: "POST",
+    dynamic.HISTORY: "GET",
     "/health": "GET",
     "/ready": "GET",
     "/metrics": "GET",
@@ -82,7 +86,7 @@ def declare(operations: list[Operation]) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    routers = (invocations.router, bulk.router, ingest.router, jobs.router, monitoring.router)
+    routers = (invocations.router, bulk.router, ingest.router, jobs.router, dynamic.router, monitoring.router)
     for router in (database.router(operations), *routers):
         app.include_router(router)
     app.add_api_route("/docs", partial(_docs, cache(partial(page, operations))), include_in_schema=False)

@@ -7,6 +7,7 @@ from service.cli.command import Command
 from service.cli.commands import (
     alter,
     compact,
+    dynamic,
     edits,
     history,
     ingest,
@@ -24,6 +25,7 @@ from service.cli.commands import (
 
 GROUPS = {
     "table": "Create, describe and change tables.",
+    "dynamic": "Keep the results of queries up to date as tables.",
     "backup": "List, restore and delete backups of tables.",
     "schedule": "Run compactions at set times.",
     "job": "Follow and cancel long-running work.",
@@ -38,6 +40,7 @@ MODULES = (
     tables,
     ingest,
     periods,
+    dynamic,
     compact,
     layouts,
     alter,

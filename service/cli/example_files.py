@@ -39,6 +39,11 @@ schema:
 split_points: [h, p]
 """,
     "splits.txt": "100\n200\n",
+    "spending.sql": """\
+CREATE DYNAMIC TABLE shop.spending TARGET_LAG = '5 minutes' AS
+SELECT customer, sum(amount) AS spent
+FROM orders GROUP BY customer;
+""",
     "new.json": """\
 {"id": 3, "customer": "Cleo", "amount": 30.25}
 {"id": 4, "customer": "Di", "amount": 4.00}

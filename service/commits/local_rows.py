@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,7 @@ from service.catalog.files.key_lookup import UnreadableFile, read_files
 from service.catalog.files.positions import positions
 from service.catalog.tables import Table
 from service.engine.iceberg.scan_tasks import SnapshotFiles
-from service.engine.jobs.dynamic.job import SnapshotRange
+from service.engine.jobs.dynamic.job import RefreshSource, SnapshotRange
 from service.engine.session.rows import arrow_schema
 from service.model.dynamic.contents import contents, some_of
 from service.model.dynamic.plan import WEIGHT
@@ -21,7 +21,7 @@ from service.model.names import PLACE_COLUMNS
 from service.model.schema.types import TableSchema
 
 # More values are read by Spark, on all cores.
-_MOST_VALUES = 8_000_000
+_MOST_VALUES, _MOST_FILE_BYTES = 8_000_000, 256 << 20
 _MOST_ROWS, _MOST_BYTES = 100_000, 32 << 20
 # More files are opened by Spark.
 _MOST_FILES = 64
@@ -39,18 +39,23 @@ def changed_rows(table: Table, ranges: Sequence[SnapshotRange], schema: TableSch
         sides += [(files, sign) for files, sign in zip(one.differing, (-1, 1), strict=True) if files.touched]
     files = {id(side): {file.path: file for file in list_files(table, side.snapshot_id).data} for side, _ in sides}
     touched = [files[id(side)][path] for side, _ in sides for path in side.touched]
-    values = sum(file.rows for file in touched) * len(columns)
-    if len(touched) > _MOST_FILES or values > _MOST_VALUES:
+    if not _is_small(touched, len(columns)):
         return None
     try:
         parts = [_weighted(part, s) for side, s in sides for part in _rows(table, side, files[id(side)], columns)]
+        found = pa.concat_tables([_weighted(columns.empty_table(), 1), *parts])
+        if any(sign < 0 for _, sign in sides):
+            found = _net(found)
     except UnreadableFile:
         return None
-    none = _weighted(columns.empty_table(), 1)
-    found = pa.concat_tables(parts) if parts else none
-    if any(sign < 0 for _, sign in sides):
-        found = _net(found)
     return None if found.num_rows > _MOST_ROWS or found.nbytes > _MOST_BYTES else found
+
+
+def with_few_rows(source: RefreshSource, table: Table) -> RefreshSource:
+    """A source of a refresh, with the rows that have changed if they are few."""
+    if not source.changes:
+        return source
+    return replace(source, changed=changed_rows(table, source.changes, source.change_schema))
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class LocalResult:
         probe = _probe(rows)
         try:
             files = self._files
-            if probe is None or len(files) > _MOST_FILES or sum(file.rows for file in files) > _MOST_VALUES:
+            if probe is None or not _is_small(files, 1):
                 return None
             for content, weight in zip(contents(rows), gone[WEIGHT].to_pylist(), strict=True):
                 wanted[content] -= weight
@@ -116,6 +121,12 @@ class LocalResult:
         return places
 
 
+def _is_small(files: Sequence[DataFile], columns: int) -> bool:
+    """Whether columns of some files are read faster here than by Spark."""
+    values, size = sum(file.rows for file in files) * columns, sum(file.bytes for file in files)
+    return len(files) <= _MOST_FILES and values <= _MOST_VALUES and size <= _MOST_FILE_BYTES
+
+
 def _columns(schema: TableSchema) -> pa.Schema:
     """The columns as they are read: none is required."""
     return pa.schema([pa.field(column.name, column.type) for column in arrow_schema(schema)])
@@ -134,7 +145,7 @@ def _rows(table: Table, side: SnapshotFiles, files: Mapping[str, DataFile], colu
 
 def _live(table: Table, file: DataFile) -> pa.Array:
     """The positions of a file's rows that are not deleted."""
-    every = pa.array(range(file.rows), pa.int64())
+    every = pa.arange(0, file.rows, 1)
     if not file.deletes:
         return every
     return every.filter(pc.invert(pc.is_in(every, value_set=positions(table, file.path, file.deletes))))
@@ -144,7 +155,7 @@ def _placed(rows: pa.Table, path: str) -> pa.Table:
     """All rows of a file with their places."""
     file, pos = PLACE_COLUMNS
     rows = rows.append_column(file, pa.repeat(pa.scalar(path), rows.num_rows))
-    return rows.append_column(pos, pa.array(range(rows.num_rows), pa.int64()))
+    return rows.append_column(pos, pa.arange(0, rows.num_rows, 1))
 
 
 def _weighted(rows: pa.Table, sign: int) -> pa.Table:
@@ -152,13 +163,30 @@ def _weighted(rows: pa.Table, sign: int) -> pa.Table:
 
 
 def _net(rows: pa.Table) -> pa.Table:
-    """Rows with the sum of their weights, if it is not 0. Rows whose values Arrow does not group stay as they are."""
+    """Rows with the sum of their weights, if it is not 0."""
     names = [name for name in rows.column_names if name != WEIGHT]
-    if not names or any(kinds.is_nested(rows.schema.field(name).type) for name in names):
-        return rows
+    if any(kinds.is_nested(rows.schema.field(name).type) for name in names):
+        return _net_by_contents(rows, names)
     grouped = rows.group_by(names, use_threads=False).aggregate([(WEIGHT, "sum")])
     net = grouped.select([*names, f"{WEIGHT}_sum"]).rename_columns([*names, WEIGHT])
-    return net.filter(pc.not_equal(net[WEIGHT], 0)).select(rows.column_names).cast(rows.schema)
+    return net.filter(pc.not_equal(net[WEIGHT], 0)).cast(rows.schema)
+
+
+def _net_by_contents(rows: pa.Table, names: list[str]) -> pa.Table:
+    """The same, for values that Arrow does not group."""
+    if rows.num_rows > _MOST_ROWS:
+        raise UnreadableFile("many rows with nested values are compared by Spark")
+    first: dict[tuple[object, ...], int] = {}
+    weights: Counter[int] = Counter()
+    try:
+        found = zip(contents(rows.select(names)), rows[WEIGHT].to_pylist(), strict=True)
+        for number, (content, weight) in enumerate(found):
+            weights[first.setdefault(content, number)] += weight
+    except ValueError as e:
+        raise UnreadableFile("Python cannot hold a value") from e
+    numbers = [number for number, weight in weights.items() if weight]
+    column = pa.array([weights[number] for number in numbers], pa.int64())
+    return rows.select(names).take(pa.array(numbers, pa.int64())).append_column(rows.schema.field(WEIGHT), column)
 
 
 def _probe(rows: pa.Table) -> str | None:

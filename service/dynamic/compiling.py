@@ -74,7 +74,11 @@ class Compiler:
                 known[sql] = self._analysed(sql, query, views, call)
             return known[sql]
 
-        compiled = compile_query(query, [schema.fields for schema in schemas], types, deduplicated=deduplicated)
+        try:
+            compiled = compile_query(query, [schema.fields for schema in schemas], types, deduplicated=deduplicated)
+        except InvalidQuery as e:
+            e.field = e.field or QUERY
+            raise
         return Compiled(compiled, tuple(tables), TableSchema(types(compiled.full)), tuple(schemas))
 
     def _analysed(

@@ -6,7 +6,7 @@ from service.catalog.lineage import ancestors
 from service.catalog.tables import Snapshot, Table
 from service.dynamic.definitions import Definitions
 from service.dynamic.freshness import Freshness
-from service.dynamic.pins import known_result
+from service.dynamic.refresh.pins import known_result
 from service.errors import FirnError, SnapshotNotFound
 from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import RefreshFilter

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from service.dynamic.due import DueTable, in_groups, matches, reached, target_lag_s, urgency
-from service.dynamic.failures import pause_s
 from service.dynamic.freshness import Freshness, Look, MissingChanges
 from service.dynamic.graph import Graph
-from service.dynamic.passes import PassOptions, PassOutcome
+from service.dynamic.refresh.failures import pause_s
+from service.dynamic.refresh.passes import PassOptions, PassOutcome
 from service.errors import Cancelled, FirnError
 from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords
@@ -65,10 +65,16 @@ class DynamicWorker:
         self._took_s: dict[str, float] = {}
         self._paused: dict[str, tuple[int, float]] = {}
         self._thread: threading.Thread | None = None
-        self._states: dict[str, int] = {}
+        self._states: dict[str, int] = dict.fromkeys(get_args(TableState), 0)
         self._late = 0
         self.metrics.read("firn_dynamic_tables", lambda: {(state,): n for state, n in self._states.items()})
         self.metrics.read("firn_dynamic_tables_late", lambda: self._late)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a pass is in progress."""
+        with self._changed:
+            return bool(self._running)
 
     def start(self) -> None:
         """Work in the background from now on, unless it is disabled."""
@@ -97,7 +103,7 @@ class DynamicWorker:
         graph = Graph(tables)
         ours = [one for one in tables if matches(one.name, self.options.tables)]
         if not ours:
-            self._states, self._late = {}, 0
+            self._states, self._late = dict.fromkeys(get_args(TableState), 0), 0
             return 0
         view = self.freshness.look(graph, self.cursors.all(), ours)
         due = self._due(graph, view, ours, began_ms)

@@ -97,8 +97,9 @@ class DynamicTableRecords:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def put(self, definition: Definition, within: Transaction | None = None) -> None:
-        """Record the definition of a new table, or another one of a known table.
+    def put(self, definition: Definition, within: Transaction | None = None, *, retry_ms: int | None = None) -> None:
+        """Record the definition of a new table, or another one of a known table. The worker leaves a new one alone
+        until `retry_ms`.
 
         A table that had failed by another query becomes active.
         """
@@ -108,6 +109,7 @@ class DynamicTableRecords:
             known = connection.execute(select(dynamic_tables).where(this).with_for_update()).one_or_none()
             if known is None:
                 fresh = {"table_uuid": definition.uuid, "state": "active", "failures": 0, "created_ms": now_ms()}
+                fresh["retry_ms"] = retry_ms
                 connection.execute(insert_new(connection, dynamic_tables).values(**fresh, **values))
             else:
                 if json.loads(known.definition)["version"] != definition.version:

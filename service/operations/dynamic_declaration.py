@@ -1,16 +1,15 @@
 """The declaration of a dynamic table in a request: as a statement of SQL, or as fields."""
 
-from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from service.dynamic.creation import Declaration
+from service.dynamic.declare.creation import Declaration
 from service.dynamic.query.statement import DynamicStatement, read_statement
 from service.errors import InvalidRequest
 from service.model.dynamic.definition import DynamicOptions, Mode
 from service.model.dynamic.target_lag import parse_target_lag
-from service.operations.dynamic_requests import NamedDynamicTable
+from service.operations.dynamic_requests import NamedDynamicTable, Number
 from service.operations.operation import TableRequest
 
 _MOST_SQL = 100_000
@@ -18,14 +17,6 @@ _OPTIONS = (
     *("query", "target_lag", "refresh_mode", "initialize", "deduplication", "cardinality_threshold", "scheduler"),
     *("replace", "if_not_exists"),
 )
-
-
-def _as_float(value: Any) -> Any:
-    return float(value) if isinstance(value, Decimal | int) and not isinstance(value, bool) else value
-
-
-Share = Annotated[float, BeforeValidator(_as_float), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
-"""A number from 0 to 1."""
 
 
 def _may_lack_table(schema: dict[str, Any]) -> None:
@@ -59,7 +50,7 @@ class DeclarationRequest(NamedDynamicTable, TableRequest):
         default="ON_CREATE", description="whether this request refreshes it, or the worker does so later"
     )
     deduplication: bool = Field(default=False, description="whether equal rows of the result are kept only once")
-    cardinality_threshold: Share = Field(
+    cardinality_threshold: Number = Field(
         default=0.3,
         ge=0,
         le=1,

@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {
     "refresh_mode": "AUTO",
     "initialize": "ON_CREATE",
     "deduplication": False,
-    "cardinality_threshold": 0.3,
+    "cardinality_threshold": "<any>",
     "scheduler": "ENABLED",
 }
 REFRESH: dict[str, Any] = {

@@ -1,11 +1,21 @@
 """What the requests about dynamic tables share: `name` is another name for `table`."""
 
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, BeforeValidator, model_validator
 
 from service.errors import InvalidRequest
 from service.operations.operation import ChangeRequest, TableRequest
+
+
+def _as_float(value: Any) -> Any:
+    """Bodies are parsed without floats."""
+    return float(value) if isinstance(value, Decimal | int) and not isinstance(value, bool) else value
+
+
+Number = Annotated[float, BeforeValidator(_as_float)]
+"""A number in a request."""
 
 
 class NamedDynamicTable(BaseModel):

@@ -56,7 +56,7 @@ class RefreshEntry(BaseModel):
     records_deleted: int = Field(description="rows that it no longer has")
     records_unchanged: int | None = omit_when_null("rows that stayed where they were, if their number is known")
     records_changed_in_sources: int = Field(description="rows of its sources that were inserted or deleted")
-    snapshot_id: ReturnedId | None = omit_when_null("the snapshot that it wrote; absent if nothing was written")
+    snapshot_id: ReturnedId | None = omit_when_null("the snapshot that has its rows; an earlier one with `NO_DATA`")
     sources: list[SourceSnapshot] = Field(description="the snapshots that it read")
     error: RefreshError | None = omit_when_null("how it failed")
     requested_by: str = Field(description="`request <id>`, or `worker`")

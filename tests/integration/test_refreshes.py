@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from service.commits.compared import changes_between
+from service.engine.jobs.dynamic import result as dynamic_result
 from service.errors import InvalidQuery, RowCountMismatch
-from service.model.dynamic.plan import WEIGHT, WeightedRows, IncrementalPlan, ReplacedKeys, Step
+from service.model.dynamic.plan import WEIGHT, IncrementalPlan, ReplacedKeys, Step, WeightedRows
 from service.model.schema.partition import PartitionField
 from tests.harness import Firn
 from tests.support.refreshed import RefreshedTable
@@ -78,8 +80,14 @@ def checked(result: RefreshedTable) -> Any:
     return counts
 
 
-def test_rows_come_and_go_as_often_as_the_query_gives_them(firn: Firn, facts: ServedTable) -> None:
-    result = RefreshedTable(firn, [facts], FILTERED, BY_ROWS)
+@pytest.fixture(params=[True, False], ids=["few", "many"])
+def local(request: pytest.FixtureRequest) -> bool:
+    """Whether few rows are read in the service's process, as it does, or all by Spark, as if they were many."""
+    return bool(request.param)
+
+
+def test_rows_come_and_go_as_often_as_the_query_gives_them(firn: Firn, local: bool, facts: ServedTable) -> None:
+    result = RefreshedTable(firn, [facts], FILTERED, BY_ROWS, local=local)
     assert result.build().inserted == 21
     facts.write(fact(30, 1, "1.50", n=1), fact(31, 1, "0.50"), fact(32, 1, "1.50", n=1))
     facts.ok("DELETE", filter={"id": {"in": [0, 4]}})
@@ -91,8 +99,10 @@ def test_rows_come_and_go_as_often_as_the_query_gives_them(firn: Firn, facts: Se
     assert checked(result).deleted == 2
 
 
-def test_both_sides_of_a_join_change_at_once(firn: Firn, facts: ServedTable, customers: ServedTable) -> None:
-    result = RefreshedTable(firn, [facts, customers], JOINED, join_plan)
+def test_both_sides_of_a_join_change_at_once(
+    firn: Firn, local: bool, facts: ServedTable, customers: ServedTable
+) -> None:
+    result = RefreshedTable(firn, [facts, customers], JOINED, join_plan, local=local)
     result.build()
     facts.write(fact(40, 2), fact(41, 7))
     facts.ok("UPDATE", updates={"customer": 3}, filter={"id": {"in": [1, 2]}})
@@ -104,14 +114,14 @@ def test_both_sides_of_a_join_change_at_once(firn: Firn, facts: ServedTable, cus
 
 
 def test_only_groups_that_come_out_different_are_written(
-    firn: Firn, facts: ServedTable, customers: ServedTable
+    firn: Firn, local: bool, facts: ServedTable, customers: ServedTable
 ) -> None:
-    result = RefreshedTable(firn, [facts, customers], BY_REGION, region_plan)
+    result = RefreshedTable(firn, [facts, customers], BY_REGION, region_plan, local=local)
     result.build()
     facts.write(fact(50, 1))
     facts.ok("UPDATE", updates={"amount": "1.50"}, filter={"id": 2})  # as it was
     counts = checked(result)
-    assert (counts.inserted, counts.deleted, counts.unchanged, counts.keys) == (1, 1, 1, 1)
+    assert (counts.inserted, counts.deleted, counts.unchanged, counts.keys) == (1, 1, 1, None if local else 1)
     customers.ok("DELETE", filter={"region": "r0"})
     assert checked(result).deleted == 1
     facts.ok("DELETE", filter={"id": {"gte": 0}})
@@ -120,21 +130,21 @@ def test_only_groups_that_come_out_different_are_written(
     assert checked(result).inserted == 1
 
 
-def test_all_rows_are_replaced_if_there_is_a_key_without_columns(firn: Firn, facts: ServedTable) -> None:
+def test_all_rows_are_replaced_if_there_is_a_key_without_columns(firn: Firn, local: bool, facts: ServedTable) -> None:
     query = "SELECT count(*) AS n, max(amount) AS most FROM s0_new"
     plan = IncrementalPlan((Step("k", "SELECT 1 FROM s0_delta"), Step("g", query)), ReplacedKeys("k", (), "g"))
-    result = RefreshedTable(firn, [facts], query, plan)
+    result = RefreshedTable(firn, [facts], query, plan, local=local)
     result.build()
     facts.write(fact(70, 1, "99.00"))
     counts = checked(result)
-    assert (counts.inserted, counts.deleted, counts.keys) == (1, 1, 1)
+    assert (counts.inserted, counts.deleted, counts.keys) == (1, 1, None if local else 1)
 
 
-def test_what_leaves_all_rows_as_they_are_only_moves_the_state(firn: Firn, facts: ServedTable) -> None:
+def test_what_leaves_all_rows_as_they_are_only_moves_the_state(firn: Firn, local: bool, facts: ServedTable) -> None:
     def no_plan(changed: Any) -> IncrementalPlan:
         raise AssertionError("nothing has changed")
 
-    result = RefreshedTable(firn, [facts], FILTERED, no_plan)
+    result = RefreshedTable(firn, [facts], FILTERED, no_plan, local=local)
     result.build()
     rows = result.rows()
     facts.write(fact(80))
@@ -149,22 +159,24 @@ def test_what_leaves_all_rows_as_they_are_only_moves_the_state(firn: Firn, facts
     assert result.state == f"[{facts.loaded.current_snapshot_id}]"
 
 
-def test_a_result_and_sources_that_were_empty_are_filled(firn: Firn, tenant: str, customers: ServedTable) -> None:
+def test_a_result_and_sources_that_were_empty_are_filled(
+    firn: Firn, local: bool, tenant: str, customers: ServedTable
+) -> None:
     facts = ServedTable(firn, tenant, "facts", schema=FACTS)
-    result = RefreshedTable(firn, [facts, customers], JOINED, join_plan)
+    result = RefreshedTable(firn, [facts, customers], JOINED, join_plan, local=local)
     assert result.build().inserted == 0
     assert result.rows() == []
     facts.write(fact(1), fact(2, 2))
     assert checked(result).inserted == 2
 
 
-def test_files_are_read_with_the_columns_that_the_source_has_now(firn: Firn, facts: ServedTable) -> None:
+def test_files_are_read_with_the_columns_that_the_source_has_now(firn: Firn, local: bool, facts: ServedTable) -> None:
     """A column that was renamed or added since the last refresh, or since the pinned snapshot."""
     query = "SELECT id, price, more FROM s0_new"
     plan = IncrementalPlan((Step("r", f"SELECT id, price, more, {WEIGHT} FROM s0_delta"),), WeightedRows("r"))
     before = facts.loaded.current_snapshot_id
     facts.ok("ALTER_TABLE", rename_columns={"amount": "price"}, add_columns={"more": {"type": "string"}})
-    result = RefreshedTable(firn, [facts], query, plan)
+    result = RefreshedTable(firn, [facts], query, plan, local=local)
     result.build()
     assert result.rows() == result.recomputed()
     result.read = [before]
@@ -175,10 +187,12 @@ def test_files_are_read_with_the_columns_that_the_source_has_now(firn: Firn, fac
 
 @pytest.mark.parametrize("row_level", ["copy_on_write", "merge_on_read", "auto"])
 def test_the_rows_of_a_partitioned_result_go_by_delete_files_or_by_rewriting(
-    firn: Firn, facts: ServedTable, customers: ServedTable, row_level: Any
+    firn: Firn, local: bool, facts: ServedTable, customers: ServedTable, row_level: Any
 ) -> None:
     partition = (PartitionField("region", "identity", "region"),)
-    result = RefreshedTable(firn, [facts, customers], JOINED, join_plan, partition=partition, row_level=row_level)
+    result = RefreshedTable(
+        firn, [facts, customers], JOINED, join_plan, partition=partition, row_level=row_level, local=local
+    )
     result.build()
     facts.ok("DELETE", filter={"id": {"in": [1, 5, 6]}})
     facts.write(fact(90), fact(91, 2))
@@ -208,8 +222,8 @@ def test_a_refresh_whose_gate_is_closed_changes_nothing(firn: Firn, facts: Serve
     checked(result)
 
 
-def test_a_result_that_lacks_the_rows_that_go_is_reported(firn: Firn, facts: ServedTable) -> None:
-    result = RefreshedTable(firn, [facts], FILTERED, BY_ROWS)
+def test_a_result_that_lacks_the_rows_that_go_is_reported(firn: Firn, local: bool, facts: ServedTable) -> None:
+    result = RefreshedTable(firn, [facts], FILTERED, BY_ROWS, local=local)
     result.build()
     ServedTable(firn, facts.tenant, "result").ok("DELETE", filter={"customer": 1})
     facts.ok("DELETE", filter={"id": 1})
@@ -246,9 +260,36 @@ def test_other_files_with_the_same_rows_stand_for_the_same_sources(firn: Firn, f
         facts.write(fact(n))
         result.refresh()
     state, served = result.state, ServedTable(firn, facts.tenant, "result")
-    assert served.ok("COMPACT", force=True)["metadata"]["snapshot_id"] == result.loaded.current_snapshot_id
+    assert int(served.ok("COMPACT", force=True)["metadata"]["snapshot_id"]) == result.loaded.current_snapshot_id
     assert result.state == state
     result.catalog.fence(result.loaded, "a-batch")
     assert result.state == state
     facts.write(fact(202))
     checked(result)
+
+
+def test_rows_that_were_only_rewritten_are_not_read(firn: Firn, facts: ServedTable) -> None:
+    since = facts.loaded.current_snapshot_id
+    for n in (300, 301):
+        facts.write(fact(n))
+        facts.ok("COMPACT", force=True)
+    table = facts.loaded
+    ranges = changes_between(table, since, table.current_snapshot_id)
+    assert [one.differing and len(one.differing[1].paths) for one in ranges] == [1, 1]
+    result = RefreshedTable(firn, [facts], FILTERED, BY_ROWS)
+    result.build()
+    result.read = [since]
+    changed = result.job([table]).sources[0].changed
+    assert changed is not None
+    assert sorted(changed["id"].to_pylist()) == [300, 301]
+
+
+def test_few_rows_that_change_many_of_the_result_are_left_to_spark(
+    firn: Firn, facts: ServedTable, customers: ServedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = RefreshedTable(firn, [facts, customers], JOINED, join_plan)
+    result.build()
+    monkeypatch.setattr(dynamic_result, "_FEW_ROWS", 3)
+    customers.ok("UPDATE", updates={"region": "new"}, filter={"customer": 2})
+    counts = checked(result)
+    assert (counts.inserted, counts.deleted) == (5, 5)

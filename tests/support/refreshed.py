@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from service.catalog.tables import Catalog, Table
 from service.commits.compared import changes_between
 from service.commits.edit_base import base_of
-from service.commits.local_rows import LocalResult, changed_rows
+from service.commits.local_rows import LocalResult, with_few_rows
 from service.engine.iceberg.swap import Gate, no_gate
 from service.engine.jobs.dynamic.analysed import analyse
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource
@@ -83,14 +83,9 @@ class RefreshedTable:
     def _source(self, number: int, table: Table) -> RefreshSource:
         old_id, new_id, needed = self.read[number], table.current_snapshot_id, self.needed(table)
         ranges = changes_between(table, old_id, new_id)
-        changed = None
-        if self.local and ranges:
-            columns = TableSchema(tuple(field for field in table.schema.fields if field.name in needed))
-            changed = changed_rows(table, ranges, columns)
-        columns = table.schema
-        return RefreshSource(
-            number, table.spark_name, table.schema_id, columns, needed, new_id, old_id, ranges, changed
-        )
+        at = (new_id, old_id, ranges)
+        found = RefreshSource(number, table.spark_name, table.schema_id, table.schema, needed, *at)
+        return with_few_rows(found, table) if self.local else found
 
     def needed(self, table: Table) -> tuple[str, ...]:
         return table.schema.names

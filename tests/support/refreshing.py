@@ -15,12 +15,12 @@ from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
 from service.dynamic.compiling import Compiled
-from service.dynamic.computation import Committer, commit
 from service.dynamic.definitions import Definitions
-from service.dynamic.failures import Failures
-from service.dynamic.passes import Passes, PassOptions
 from service.dynamic.query.compiled import NotIncremental, QuerySource
-from service.dynamic.refresh import Refresher
+from service.dynamic.refresh.computation import Committer, commit
+from service.dynamic.refresh.failures import Failures
+from service.dynamic.refresh.passes import Passes, PassOptions
+from service.dynamic.refresh.refresher import Refresher
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob
 from service.engine.jobs.dynamic.refresh import stage_all, stage_change
 from service.jobs.jobs import Jobs
@@ -29,7 +29,7 @@ from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords
 from service.ledger.jobs import JobRecords
 from service.model.call import Call
 from service.model.dynamic.definition import DEFINITION_PROPERTY, Definition, DynamicOptions, DynamicSource
-from service.model.dynamic.plan import WeightedRows, IncrementalPlan
+from service.model.dynamic.plan import IncrementalPlan, WeightedRows
 from service.model.dynamic.state import REFRESH_STATE_PROPERTY
 from service.model.names import BATCH_PROPERTY, TableName
 from service.settings import EditSettings
@@ -145,7 +145,9 @@ class Refreshing:
         self.holds = SnapshotHolds()
         self.definitions = Definitions(self.catalog, self.records)
         self.jobs = Jobs(JobRecords(self.ledger), self.commits)
-        parts = Committer(cast(Any, self.engine), self.commits, self.jobs, self.holds, EditSettings())
+        parts = Committer(
+            cast(Any, self.engine), self.commits, self.jobs, self.holds, EditSettings(), reads_files=False
+        )
         self.refresher = Refresher(parts, self.definitions, self.cursors, cast(Any, self.compiler))
         self.passes = Passes(
             self.definitions, self.commits, self.holds, self.refresher, Failures(self.records), parallelism=4

@@ -54,6 +54,7 @@ VALUES = {
     "row_level": "merge_on_read",
     "group_commit": "false",
     "shared_edits": "false",
+    "worker": "false",
     "mode": "auto",
     "auto_min_worth": "2.5",
     "memory_mb": "77",

@@ -1,4 +1,4 @@
-"""`firn serve`, `worker`, `stop`, `doctor`, `jars`, `openapi`, `completion` and `profile …`: commands about this machine."""
+"""Commands about this machine: `serve`, `worker`, `stop`, `doctor`, `jars`, `openapi`, `completion` and `profile …`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -316,9 +316,11 @@ COMMANDS = (
         "table drop",
         "Drop a table. It can be restored unless its files are deleted.",
         flag("--purge", "delete its files, for good"),
+        flag("--although-read", "drop it although dynamic tables read it", "confirm"),
         flag("--if-exists", "do nothing if the table does not exist"),
         operation="DROP_TABLE",
-        constants={"confirm": True},  # the question, or --yes, is the confirmation
+        # The question, or --yes, confirms that files are deleted.
+        complete=lambda request, args: {**request, "confirm": True} if args.purge else request,
         question=lambda request: (
             _deletion(request)
             if "purge" in request

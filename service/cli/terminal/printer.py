@@ -76,7 +76,7 @@ class Printer:
 
     def success(self, text: str) -> None:
         """Add a line that reports success."""
-        self.line(f"✓ {text}" if self._can_print("✓", "utf-8") else text)
+        self.line(f"✓ {text}" if self.can_print("✓", "utf-8") else text)
 
     def text(self, text: str) -> None:
         """Add lines as they are, however long."""
@@ -127,9 +127,9 @@ class Printer:
 
     @property
     def _dots(self) -> str:
-        return "…" if self._can_print("…", "ascii") else "~"
+        return "…" if self.can_print("…", "ascii") else "~"
 
-    def _can_print(self, text: str, default: str) -> bool:
+    def can_print(self, text: str, default: str = "utf-8") -> bool:
         """Whether the output's encoding, by default this one, has all characters of a text."""
         try:
             text.encode(self.out.encoding or default)

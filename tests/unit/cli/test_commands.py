@@ -251,11 +251,13 @@ DESTRUCTIVE = [
     ["backup", "restore", "t", "b"],
     ["backup", "delete", "t", "b"],
     ["schedule", "delete", "s"],
+    ["dynamic", "drop", "t"],
     ["write", "t", EMPTY, "--overwrite"],
     ["table", "repartition", "t", "--unpartitioned", "--delete-source"],
 ]
 ANSWER = {
     "table_dropped": True,
+    "dropped": [],
     "purged": True,
     "restored": True,
     "rolled_back": True,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.dynamic.choice import Choice, ComputedMode, MeasuredRefresh, Workload, choose
+from service.dynamic.refresh.choice import Choice, ComputedMode, MeasuredRefresh, Workload, choose
 from service.model.times import HOUR_MS
 
 NOW = 1_700_000_000_000

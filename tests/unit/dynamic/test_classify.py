@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.dynamic.classify import QueryChange, classify, is_same_query, only_selects_more
+from service.dynamic.declare.classify import QueryChange, classify, is_same_query, only_selects_more
 from service.model.schema.types import Field, Primitive, TableSchema
 
 QUERY = "SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer = c.id WHERE o.amount > 5"

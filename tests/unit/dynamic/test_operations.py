@@ -283,3 +283,131 @@ def test_the_history_of_a_table_that_does_not_exist_is_refused(shop: Shop) -> No
     shop.fail("TABLE_NOT_FOUND", "REFRESH_HISTORY", "nowhere")
     assert "is not a dynamic table" in shop.fail("INVALID_REQUEST", "REFRESH_HISTORY", "orders")["message"]
     assert shop.fail("INVALID_REQUEST", "REFRESH_HISTORY", since="yesterday")["field"] == "since"
+
+
+class Resources:
+    """`/dynamic-tables` of a tenant."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop, self.client = shop, shop.firn.client
+
+    def send(self, method: str, path: str = "", body: Any = None, **parameters: str) -> tuple[int, dict[str, Any]]:
+        parameters = {"tenant_id": self.shop.tenant, **parameters}
+        sent = self.client.request(method, f"/dynamic-tables{path}", params=parameters, json=body)
+        return sent.status_code, self.shop.firn.parsed(sent)
+
+
+@pytest.fixture
+def resources(shop: Shop) -> Resources:
+    return Resources(shop)
+
+
+def test_the_resources_are_the_same_as_the_operations(shop: Shop, resources: Resources) -> None:
+    shop.refresh("details", 1)
+    status, listed = resources.send("GET", limit="1")
+    assert status == 200
+    assert [one["table"] for one in listed["dynamic_tables"]] == ["details"]
+    status, rest = resources.send("GET", limit="1", cursor=listed["next_cursor"])
+    assert [one["table"] for one in rest["dynamic_tables"]] == ["totals"]
+    status, found = resources.send("GET", "/details", refreshes="0")
+    assert (status, found["description"]["table"], found["description"]["refreshes"]) == (200, "details", [])
+    status, history = resources.send("GET", "/details/history")
+    assert (status, len(history["refreshes"])) == (200, 1)
+    status, altered = resources.send("PATCH", "/details", {"target_lag": "1 day"})
+    assert (status, altered["target_lag"]) == (200, "1 day")
+    status, refused = resources.send("DELETE", "/details")
+    assert (status, refused["error"]["code"]) == (409, "TABLE_IN_USE")
+    status, dropped = resources.send("DELETE", "/details", cascade="true")
+    assert (status, [one["table"] for one in dropped["dropped"]]) == (200, ["totals"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "parameters", "field"),
+    [
+        ("GET", "", None, {"limits": "1"}, "limits"),
+        ("GET", "", None, {"limit": "many"}, "limit"),
+        ("GET", "/details", None, {"refreshes": "-1"}, "refreshes"),
+        ("DELETE", "/details", None, {"cascade": "yes"}, "cascade"),
+        ("PATCH", "/details", {"target_lags": "1 day"}, {}, "target_lags"),
+        ("POST", "", {"sql": "CREATE TABLE x"}, {}, "sql"),
+        ("POST", "", {"name": "x", "query": "SELECT 1"}, {}, "target_lag"),
+    ],
+)
+def test_a_mistake_in_a_resource_is_refused_with_its_field(
+    resources: Resources, method: str, path: str, body: Any, parameters: dict[str, str], field: str
+) -> None:
+    status, refused = resources.send(method, path, body, **parameters)
+    assert (status, refused["error"]["field"]) == (400, field), refused
+
+
+def test_a_resource_without_a_tenant_or_a_table_is_refused(shop: Shop, resources: Resources) -> None:
+    found = shop.firn.parsed(shop.firn.client.get("/dynamic-tables"))
+    assert found["error"]["field"] == "tenant_id"
+    status, refused = resources.send("GET", "/nowhere")
+    assert (status, refused["error"]["code"]) == (404, "TABLE_NOT_FOUND")
+    status, refused = resources.send("PUT", "/details")
+    assert (status, refused["error"]["code"]) == (405, "METHOD_NOT_ALLOWED")
+
+
+STATEMENT = "CREATE DYNAMIC TABLE made TARGET_LAG = '5 minutes' AS SELECT id FROM orders"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "message"),
+    [
+        ({}, "table", "missing"),
+        ({"name": "made"}, "query", "missing"),
+        ({"name": "made", "query": "SELECT id FROM orders"}, "target_lag", "missing"),
+        ({"name": "made", "target_lag": "1 hour"}, "query", "missing"),
+        ({"name": "made", "query": "SELECT 1", "target_lag": "soon"}, "target_lag", "'5 minutes'"),
+        ({"name": "made", "query": "SELECT 1", "target_lag": "1 day", "refresh_mode": "OFTEN"}, "refresh_mode", "FULL"),
+        (
+            {"name": "made", "query": "q", "target_lag": "1 day", "cardinality_threshold": 2},
+            "cardinality_threshold",
+            "1",
+        ),
+        ({"name": "made", "query": "q", "target_lag": "1 day", "initialize": "NEVER"}, "initialize", "ON_CREATE"),
+        ({"name": "made", "query": "q", "target_lag": "1 day", "scheduler": "OFF"}, "scheduler", "ENABLED"),
+        ({"name": "made", "query": "q", "target_lag": "1 day", "deduplication": "yes"}, "deduplication", "true"),
+        ({"sql": STATEMENT, "query": "SELECT id FROM orders"}, "query", "leave it out"),
+        ({"sql": STATEMENT, "replace": True}, "replace", "leave it out"),
+        ({"sql": STATEMENT, "name": "other"}, "name", "'made'"),
+        ({"sql": STATEMENT, "table": "other"}, "table", "'made'"),
+        ({"sql": STATEMENT.replace("made", "shop.made"), "namespace": "lab"}, "namespace", "'shop'"),
+        ({"sql": STATEMENT.replace("5 minutes", "5 fortnights")}, "sql", "line 1, column 40"),
+        ({"sql": STATEMENT + "; DROP TABLE orders"}, "sql", "line 1, column"),
+        ({"sql": STATEMENT.replace(" TARGET_LAG = '5 minutes'", "")}, "sql", "TARGET_LAG is missing"),
+        ({"sql": STATEMENT.replace("TARGET_LAG", "TARGET_LAGS")}, "sql", "TARGET_LAG"),
+        ({"sql": STATEMENT.replace("made", "a.b.c.d")}, "sql", "line 1, column 22"),
+        ({"sql": STATEMENT.replace("orders", "ordres")}, "sql", "line 1, column 70"),
+        ({"name": "made", "target_lag": "1 day", "query": "SELECT id\nFROM ordres"}, "query", "line 2, column 6"),
+        ({"name": "details", "target_lag": "1 day", "query": "SELECT id FROM orders"}, "table", "replace: true"),
+        ({"name": "orders", "target_lag": "1 day", "query": "SELECT id FROM customers"}, "table", "already exists"),
+        (
+            {"name": "orders", "target_lag": "1 day", "query": "SELECT id FROM customers", "replace": True},
+            "table",
+            "is not a dynamic table",
+        ),
+        (
+            {"name": "a", "target_lag": "1 day", "query": "q", "replace": True, "if_not_exists": True},
+            "if_not_exists",
+            "contradicts",
+        ),
+    ],
+)
+def test_a_declaration_with_a_mistake_is_refused_where_it_is(
+    shop: Shop, fields: dict[str, Any], field: str, message: str
+) -> None:
+    response = shop.firn.post({**shop.request("CREATE_DYNAMIC_TABLE", None), **fields})
+    assert not response["success"], response
+    assert response["error"].get("field") == field, response["error"]
+    assert message in response["error"]["message"], response["error"]
+    assert shop.catalog.list_tables(shop.tenant, "default") == ["customers", "details", "orders", "totals"]
+
+
+def test_what_is_explained_is_a_table_or_a_query(shop: Shop) -> None:
+    for fields in ({}, {"table": "details", "query": "SELECT id FROM orders"}):
+        request = {**shop.request("EXPLAIN_DYNAMIC_TABLE", None), **fields}
+        assert shop.firn.fail(request, "INVALID_REQUEST")["field"] == "query"
+    refused = shop.fail("TABLE_NOT_FOUND", "EXPLAIN_DYNAMIC_TABLE", None, query="SELECT id FROM ordres")
+    assert (refused["field"], refused["suggestion"]) == ("query", "orders")

@@ -154,6 +154,7 @@ def test_a_suspended_source_is_read_as_it_is_and_its_base_tables_at_the_same_sta
     world.add("orders")
     world.dynamic("top", "frozen", "orders")
     assert world.refresh("top") == {"frozen": "as_it_is SUSPENDED", "top": "FULL FIRST_BUILD"}
+    assert world.known("top").refreshed_ms == world.known("frozen").refreshed_ms
     assert state(world, "top").snapshots[orders.uuid] == orders.current_snapshot_id
     world.records.set_state(frozen.uuid, "active")
     latest = world.load("orders").current_snapshot_id

@@ -9,7 +9,7 @@ import pytest
 
 from service.catalog.tables import Table
 from service.dynamic.freshness import Freshness
-from service.dynamic.passes import PassOptions, PassOutcome
+from service.dynamic.refresh.passes import PassOptions, PassOutcome
 from service.dynamic.worker import DynamicWorker, Work, WorkerOptions
 from service.errors import InvalidQuery, StorageUnavailable
 from service.model.call import Call

@@ -12,7 +12,7 @@ import pytest
 from service.catalog.tables import Table
 from service.errors import Cancelled, CatalogUnavailable, CommitConflict, LedgerUnavailable, NotFound
 from service.jobs.job import BulkProgress, Job
-from service.jobs.jobs import Jobs
+from service.jobs.jobs import ClaimTaken, Jobs
 from service.ledger.jobs import JobRecords
 from service.model.call import Call
 from service.model.names import TableName
@@ -525,3 +525,19 @@ def test_a_list_says_of_a_job_that_was_left_behind_that_it_was_interrupted(world
     after = world.process(FakeOwners("b"))
     [job] = after.latest("acme", None, 10)
     assert (job["id"], job["state"], "error" in job) == (left.id, "interrupted", False)
+
+
+def test_only_one_unfinished_job_has_a_claim(world: World) -> None:
+    process = world.process()
+    table, call = world.table, Call("r")
+    with process.begin("REFRESH", table, BulkProgress(), call, claim="refresh t"):
+        with (
+            pytest.raises(ClaimTaken, match="another instance works on"),
+            process.begin("REFRESH", table, BulkProgress(), call, claim="refresh t"),
+        ):
+            pass
+        with process.begin("REFRESH", table, BulkProgress(), call, claim="refresh other"):
+            pass
+    with process.begin("REFRESH", table, BulkProgress(), call, claim="refresh t") as job:
+        assert job.live
+    assert process.records.unfinished() == []

@@ -53,6 +53,8 @@ def everything(metrics: Metrics) -> Metrics:
     metrics.compacted(ORDERS, FAILED)
     metrics.job("BULK", "running")
     metrics.schedule_ran("done")
+    metrics.refreshed("FULL", "done", 0.3, added=5, removed=1)
+    metrics.lagged(ORDERS, 3, 60, 0)
     for kind in GAUGES:
         metrics.read(kind.name, lambda kind=kind: {tuple("x" for _ in kind.labels): 1})  # type: ignore[misc]
     return metrics

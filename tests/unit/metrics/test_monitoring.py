@@ -165,6 +165,7 @@ def test_the_rows_of_the_dashboard_are_the_ones_promised() -> None:
         "Queries",
         "Compaction and small files",
         "Jobs",
+        "Dynamic tables",
         "Engine and process",
     ]
 

@@ -25,6 +25,16 @@ OPERATIONS = {operation.name: operation for operation in discover()}
 PAGED = sorted(name for name, operation in OPERATIONS.items() if issubclass(operation.result, Page))
 # Lists that are no pages, and why they need none.
 BOUNDED = {
+    "EXPLAIN_DYNAMIC_TABLE.sources": "tables of a query",
+    "EXPLAIN_DYNAMIC_TABLE.hidden_columns": "columns of a query",
+    "EXPLAIN_DYNAMIC_TABLE.classes": "kinds of operators",
+    "CREATE_DYNAMIC_TABLE.sources": "tables of a query",
+    "CREATE_DYNAMIC_TABLE.columns_removed": "columns of a table",
+    "CREATE_DYNAMIC_TABLE.columns_added": "columns of a query",
+    "CREATE_DYNAMIC_TABLE.classes": "kinds of operators",
+    "AUDIT_DYNAMIC_TABLE.sources": "tables of a query",
+    "AUDIT_DYNAMIC_TABLE.key_columns": "columns of a query",
+    "AUDIT_DYNAMIC_TABLE.examples": "up to 20 rows",
     "ACCEPT_DRIFT.changes": "columns of a file",
     "APPLY_TABLE.changes": "one for each key of the files",
     "CLEAN_ORPHANS.files": "the first 100",

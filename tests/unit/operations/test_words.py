@@ -56,6 +56,7 @@ def test_a_field_without_a_value_is_absent_and_the_schema_says_so(model: type[Ba
 ROW_NAMES = {
     ("QueryMetadata", "row_count"): "QUERY's figures have the names that its first requirement gave them",
     ("Description", "row_count"): "DESCRIBE_TABLE's too",
+    ("DifferingRowEntry", "row"): "it counts nothing: it is a row",
     ("EditOverrides", "row_level"): "it counts nothing: Iceberg calls these changes row-level",
 }
 RATES = {("Recommendation", "predicted_saving_ms_per_hour"): "not a duration, but one per hour"}
@@ -129,6 +130,7 @@ PLANNED = re.compile(
     r"|files|cutoff_at|held_back_by"
     r"|periods|periods_skipped|files_written|files_current|changes"
     r"|date|period|records_(read|ingested|rejected|replaced)|rejects|drift|unchanged|(files|bytes)_rewritten|bytes_read"
+    r"|namespace|table|change|columns_(added|removed)|(not_)?incremental|classes|schema|sources|rebuilds|dependents"
     r"|content_hash|days(_(ingested|unchanged|missing|failed))?|source|changes|dataset|warnings"
 )
 
@@ -136,7 +138,8 @@ PLANNED = re.compile(
 def test_every_operation_with_a_dry_run_is_known() -> None:
     ingestion = {"INGEST", "INGEST_RANGE", "REPLAY", "ACCEPT_DRIFT", "EXPORT", "APPLY_TABLE"}
     edits = {"WRITE", "UPDATE", "DELETE", "UPSERT", "DEDUPLICATE", "UNDO", "ROLLBACK", "RESTORE_BACKUP"}
-    assert {o.name for o in PREVIEWABLE} == edits | {"COMPACT", "REPARTITION", "CLEAN_ORPHANS", *ingestion}
+    others = {"COMPACT", "REPARTITION", "CLEAN_ORPHANS", "CREATE_DYNAMIC_TABLE"}
+    assert {o.name for o in PREVIEWABLE} == edits | ingestion | others
     assert {o.name for o in discover() if "dry_run" in o.request.model_fields} == {o.name for o in PREVIEWABLE}
 
 

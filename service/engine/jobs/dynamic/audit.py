@@ -7,10 +7,11 @@ from typing import Any
 
 from service.engine.jobs.dynamic import statements
 from service.engine.jobs.dynamic.job import RefreshJob, StagedRefresh
-from service.engine.jobs.dynamic.result import net_change, open_result, stage_net
+from service.engine.jobs.dynamic.result import ResultRows
 from service.engine.jobs.dynamic.settings import for_refresh
-from service.engine.jobs.dynamic.sources import open_rows, pinned_sources
+from service.engine.jobs.dynamic.sources import opened_rows
 from service.engine.jobs.dynamic.views import RefreshViews
+from service.engine.jobs.dynamic.written import RefreshFiles
 from service.engine.session.rows import collect, json_rows
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql.content import comparable
@@ -57,7 +58,8 @@ def audit(
 ) -> AuditResult:
     """Compare the rows of the result with those of its query, as bags. Numbers with a floating point are compared to
     twelve digits, because their sums depend on the order of the rows."""
-    with _opened(session, job, full_sql) as views:
+    with _opened(session, job, full_sql) as result:
+        views = result.views
         where = "" if sample is None else f" WHERE {_chosen(sample, job.schema)}"
         rounded = ", ".join(f"{_rounded(field)} AS {identifier(field.name)}" for field in job.schema.fields)
         sides = [(f"(SELECT {rounded} FROM {rows}{where})", sign) for rows, sign in ((_COMPUTED, 1), (RESULT, -1))]
@@ -74,23 +76,22 @@ def audit(
 
 def stage_repair(session: SparkSession, job: RefreshJob, full_sql: str) -> StagedRefresh:
     """Compute what has to change for the result to have exactly the rows of its query. Rows that are right stay."""
-    with _opened(session, job, full_sql) as views:
-        views.make(_ANY, "SELECT 1 AS _firn_any")
-        change = net_change(views, job, ReplacedKeys(_ANY, (), _COMPUTED))
-        return stage_net(views, job, change, {})
+    with _opened(session, job, full_sql) as result:
+        result.views.make(_ANY, "SELECT 1 AS _firn_any")
+        return RefreshFiles(result, result.net(ReplacedKeys(_ANY, (), _COMPUTED))).stage({})
 
 
 @contextmanager
-def _opened(session: SparkSession, job: RefreshJob, full_sql: str) -> Iterator[RefreshViews]:
+def _opened(session: SparkSession, job: RefreshJob, full_sql: str) -> Iterator[ResultRows]:
     """The rows of the query and of the result, in views."""
     with ExitStack() as stack:
         views = RefreshViews(session, stack)
-        stack.enter_context(for_refresh(session, job))
-        pinned = stack.enter_context(pinned_sources(session, job.sources, before=False))
-        open_rows(views, job.sources, pinned, before=False)
-        open_result(views, job)
+        stack.enter_context(for_refresh(session, job, full=True))
+        stack.enter_context(opened_rows(views, job.sources))
+        result = ResultRows(views, job, few=False)
+        result.open()
         views.make(_COMPUTED, statements.typed(f"({full_sql})", job.schema))
-        yield views
+        yield result
 
 
 def _chosen(sample: AuditSample, schema: TableSchema) -> str:

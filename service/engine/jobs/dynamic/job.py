@@ -48,6 +48,13 @@ class RefreshSource:
     """The rows of these ranges that came and went, in the needed columns, with their weights, if they are few: then
     Spark need not read them."""
 
+    @property
+    def change_schema(self) -> TableSchema:
+        """The columns of its change: those that are needed, or one, because rows without columns are not told from no
+        rows."""
+        fields = tuple(field for field in self.schema.fields if field.name in self.needed)
+        return TableSchema(fields or self.schema.fields[:1])
+
 
 class StoredRows(Protocol):
     """The rows of a result, read in this process: what concerns few rows needs no Spark job."""
@@ -90,7 +97,7 @@ class RefreshCounts:
     source_rows: Mapping[int, int] = field(default_factory=dict)
     """How many rows of each changed source, by its number, came or went."""
     keys: int | None = None
-    """How many keys of the result were replaced, if they were."""
+    """How many keys of the result were replaced; None if rows were, or if counting them would have taken longer."""
     files_written: int = 0
     files_removed: int = 0
     files_rewritten: int = 0

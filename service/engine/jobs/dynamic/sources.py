@@ -13,7 +13,6 @@ from service.engine.jobs.restore import apart
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql.past import rows_under, under
 from service.model.dynamic.plan import delta, new, old
-from service.model.schema.types import TableSchema
 
 
 def open_changes(views: RefreshViews, sources: tuple[RefreshSource, ...]) -> dict[int, int]:
@@ -26,8 +25,8 @@ def open_changes(views: RefreshViews, sources: tuple[RefreshSource, ...]) -> dic
                 views.give(delta(source.number), source.changed)
                 found[source.number] = count
         elif source.changes:
-            schema = _needed(source)
-            kept = views.keep(delta(source.number), statements.weighted(_sides(views, source), schema))
+            text = statements.weighted(_sides(views, source), source.change_schema)
+            kept = views.keep(delta(source.number), text)
             count = views.count(kept)
             if count:
                 found[source.number] = count
@@ -92,9 +91,3 @@ def _sides(views: RefreshViews, source: RefreshSource) -> list[tuple[str, int]]:
         add(differing[0], -1)
         add(differing[1], 1)
     return sides
-
-
-def _needed(source: RefreshSource) -> TableSchema:
-    """The columns of a source's change; without any, rows could not be told from no rows."""
-    fields = tuple(field for field in source.schema.fields if field.name in source.needed)
-    return TableSchema(fields or source.schema.fields[:1])

@@ -8,9 +8,9 @@ from service.catalog.lineage import lineage
 from service.catalog.tables import Table
 from service.commits.commit import CommitResult
 from service.dynamic.compiling import Compiled
-from service.dynamic.computation import Computation, refresh_sources, work_of
-from service.dynamic.pins import KnownResult, PinnedSource
-from service.dynamic.refresh import Refresher, RefreshProgress
+from service.dynamic.refresh.computation import Computation, refresh_sources, work_of
+from service.dynamic.refresh.pins import KnownResult, PinnedSource
+from service.dynamic.refresh.refresher import Refresher, RefreshProgress
 from service.engine.jobs.dynamic.audit import AuditResult, AuditSample, audit, stage_repair
 from service.engine.jobs.dynamic.job import RefreshCounts
 from service.errors import InvalidRequest, SnapshotNotFound

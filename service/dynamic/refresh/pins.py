@@ -28,6 +28,8 @@ class PinnedSource:
     snapshot_id: int | None
     bases: "Bases | None" = None
     """For a dynamic table, the base tables at the snapshots that its rows stand for; None for a base table."""
+    as_of_ms: int | None = None
+    """For a dynamic table, the time for which its rows are right."""
 
     @property
     def is_base(self) -> bool:

@@ -62,13 +62,13 @@ def only_selects_more(old: str, new: str) -> bool:
     return before == after
 
 
-def _makes_rows(item: exp.Expression) -> bool:
+def _makes_rows(item: exp.Expr) -> bool:
     """Whether a column may be a generator, which makes several rows of one."""
     names = (str(call.this).lower() for call in item.find_all(exp.Anonymous))
     return bool(item.find(exp.UDTF)) or any(name in GENERATORS for name in names)
 
 
-def _canonical(query: str) -> exp.Expression:
+def _canonical(query: str) -> exp.Expr:
     tree = parse(with_views(query, tables_named(query)))
     for node in tree.walk():
         node.comments = None

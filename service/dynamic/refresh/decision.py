@@ -7,9 +7,9 @@ from typing import Any
 from service.catalog.files.data_files import list_files
 from service.catalog.tables import Snapshot, Table
 from service.commits.compared import changes_between
-from service.dynamic.choice import Choice, MeasuredRefresh, Workload, choose
 from service.dynamic.compiling import Compiled
-from service.dynamic.pins import KnownResult, PinnedSource, same_rows
+from service.dynamic.refresh.choice import Choice, MeasuredRefresh, Workload, choose
+from service.dynamic.refresh.pins import KnownResult, PinnedSource, same_rows
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.jobs.dynamic.job import SnapshotRange
 from service.errors import InvalidRequest

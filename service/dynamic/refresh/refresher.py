@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from service.catalog.tables import Table
 from service.commits.locks import TableLocks
 from service.dynamic.compiling import Compiled, Compiler
-from service.dynamic.computation import Becomes, Committer, computed
-from service.dynamic.decision import Decision, Situation, decide, measured_refreshes, without_query
 from service.dynamic.definitions import Definitions
-from service.dynamic.pins import Bases, KnownResult, PinnedSource, is_later, known_result
+from service.dynamic.refresh.computation import Becomes, Committer, computed
+from service.dynamic.refresh.decision import Decision, Situation, decide, measured_refreshes, without_query
+from service.dynamic.refresh.pins import Bases, KnownResult, PinnedSource, is_later, known_result
 from service.errors import Cancelled, FirnError, InvalidSchema
 from service.jobs.job import Job
 from service.jobs.jobs import ClaimTaken, Kind
@@ -114,7 +114,10 @@ class Refresher:
         """A dynamic table as it is, for those that depend on it; None if it was never built, or changed by others."""
         result = self.parts.commits.find(table.name, table.uuid)
         known = self.known(result)
-        return None if known.state is None else PinnedSource(result, result.current_snapshot_id, known.bases)
+        if known.state is None:
+            return None
+        as_of_ms = max(known.state.refreshed_ms, table.refreshed_ms or 0)
+        return PinnedSource(result, result.current_snapshot_id, known.bases, as_of_ms)
 
     def compiled(self, definition: Definition, sources: Sequence[PinnedSource]) -> Compiled:
         """The query of a definition over its sources, which is analysed once for each of their schemas."""
@@ -173,13 +176,16 @@ class _Refresh:
         if self._is_late(now):
             return self._overtaken(result, now.known)
         decision = without_query(now)
-        return None if decision is None else self._unchanged(now, decision)
+        if decision is None:
+            return None
+        self._complete_history(result, claimed=False)
+        return self._unchanged(now, decision)
 
     def under_claim(self, job: Job) -> Refreshed:
         result = self.parts.parts.commits.find(self.table.name, self.table.uuid)
         if self.becomes is None:
             self.table = self.parts.definitions.of(result)
-        self._complete_history(result)
+        self._complete_history(result, claimed=True)
         if (done := self.at_once(result)) is not None:
             return done
         record = self._record()
@@ -190,8 +196,9 @@ class _Refresh:
             raise
 
     def _refreshed(self, job: Job, result: Table, record: RefreshRecord) -> Refreshed:
-        now = self._situation(result)
         job.progress.phase = "planning"
+        latest = self.parts.definitions.records.refreshes_of(result.uuid, _MEASURED, state="done")
+        now = replace(self._situation(result), measured=measured_refreshes(latest, record.version))
         compiled = self.parts.compiled(now.definition, self.sources)
         if self.becomes is None:
             _check_columns(result, compiled)
@@ -234,13 +241,15 @@ class _Refresh:
         own = tuple(source.state for source in self.sources)
         read = {one.uuid for one in own}
         behind = tuple(base for uuid, base in self.bases.items() if uuid not in read)
-        return RefreshState(self.of.id, self.table.definition.version, self.of.pinned_ms, own, behind)
+        return RefreshState(self.of.id, self.table.definition.version, self._as_of_ms, own, behind)
+
+    @property
+    def _as_of_ms(self) -> int:
+        """The time for which the rows will be right: a source that could not be refreshed is older than the pass."""
+        return min([self.of.pinned_ms, *(one.as_of_ms for one in self.sources if one.as_of_ms is not None)])
 
     def _situation(self, result: Table) -> Situation:
-        latest = self.parts.definitions.records.refreshes_of(result.uuid, _MEASURED, state="done")
-        definition = self.table.definition
-        measured = measured_refreshes(latest, definition.version)
-        return Situation(definition, result, self.parts.known(result), self.sources, measured, now_ms())
+        return Situation(self.table.definition, result, self.parts.known(result), self.sources, now_ms=now_ms())
 
     def _is_late(self, now: Situation) -> bool:
         """Whether the result stands for later rows of a source than this refresh has pinned."""
@@ -257,7 +266,9 @@ class _Refresh:
         return False
 
     def _overtaken(self, result: Table, known: KnownResult) -> Refreshed:
-        return Refreshed(PinnedSource(result, result.current_snapshot_id, known.bases), None)
+        assert known.state is not None
+        source = PinnedSource(result, result.current_snapshot_id, known.bases, known.state.refreshed_ms)
+        return Refreshed(source, None)
 
     def _unchanged(self, now: Situation, decision: Decision) -> Refreshed:
         """Nothing is written: the ledger remembers that the rows are right for later snapshots, too."""
@@ -273,12 +284,12 @@ class _Refresh:
 
     def _done(self, result: Table, record: RefreshRecord, state: RefreshState) -> Refreshed:
         """Record what was done. What cannot be recorded is found in the table by the next refresh."""
-        source = PinnedSource(result, record.snapshot_id, self.bases)
+        source = PinnedSource(result, record.snapshot_id, self.bases, self._as_of_ms)
         record = replace(record, state="done", ended_ms=now_ms())
         records, read = self.parts.definitions.records, {one.table.uuid for one in self.sources}
         try:
             self.parts.cursors.put(result.uuid, Cursors(state.pass_id, state.snapshots), read)
-            records.refreshed(result.uuid, self.of.pinned_ms)
+            records.refreshed(result.uuid, self._as_of_ms)
             records.put_refresh(record)
         except FirnError as e:
             log.error("the refresh of %s could not be recorded: %s", result.name, e.message)
@@ -312,17 +323,21 @@ class _Refresh:
             started_ms=self.started_ms,
         )
 
-    def _complete_history(self, result: Table) -> None:
-        """Record how refreshes ended whose process ended first: the table says whether they were committed."""
+    def _complete_history(self, result: Table, *, claimed: bool) -> None:
+        """Record how refreshes ended whose process ended first: the table says whether they were committed. Without
+        the claim of the table, those that were not may still be in progress."""
         records = self.parts.definitions.records
         for left in records.refreshes_of(result.uuid, 10, state="running"):
             made = next((one for one in result.snapshots() if _is_of(one.summary, left)), None)
             if made is not None:
-                ended = replace(left, state="done", snapshot_id=made.snapshot_id, ended_ms=made.timestamp_ms)
-            else:
+                records.put_refresh(
+                    replace(left, state="done", snapshot_id=made.snapshot_id, ended_ms=made.timestamp_ms)
+                )
+            elif claimed:
                 why = "the service ended while it ran; nothing of it was committed"
-                ended = replace(left, state="failed", error_code="UNAVAILABLE", error=why, ended_ms=now_ms())
-            records.put_refresh(ended)
+                records.put_refresh(
+                    replace(left, state="failed", error_code="UNAVAILABLE", error=why, ended_ms=now_ms())
+                )
 
 
 def _is_of(summary: Mapping[str, str], refresh: RefreshRecord) -> bool:

@@ -13,12 +13,12 @@ from typing import Literal
 from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
-from service.dynamic.computation import Becomes
 from service.dynamic.definitions import Definitions
-from service.dynamic.failures import Failures
 from service.dynamic.graph import Graph
-from service.dynamic.pins import PinnedSource, SourcesDisagree, agreed_bases
-from service.dynamic.refresh import Pass, Refreshed, Refresher
+from service.dynamic.refresh.computation import Becomes
+from service.dynamic.refresh.failures import Failures
+from service.dynamic.refresh.pins import PinnedSource, SourcesDisagree, agreed_bases
+from service.dynamic.refresh.refresher import Pass, Refreshed, Refresher
 from service.errors import Cancelled, FirnError
 from service.jobs.jobs import ClaimTaken
 from service.ledger.dynamic_tables import DynamicTable, RefreshRecord

@@ -8,9 +8,10 @@ from service.catalog.tables import Table
 from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.edit_base import base_of
 from service.commits.holds import SnapshotHolds
+from service.commits.local_rows import LocalResult, with_few_rows
 from service.dynamic.compiling import Compiled
-from service.dynamic.decision import Decision
-from service.dynamic.pins import PinnedSource, known_result
+from service.dynamic.refresh.decision import Decision
+from service.dynamic.refresh.pins import PinnedSource, known_result, same_rows
 from service.engine.iceberg.reinitialise import ReinitialisedTable
 from service.engine.iceberg.swap import Gate
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource, StagedRefresh
@@ -39,6 +40,8 @@ class Committer:
     jobs: Jobs
     holds: SnapshotHolds
     settings: EditSettings
+    reads_files: bool = True
+    """Whether few rows are read in this process, and not by Spark."""
 
 
 def commit(session: Session, staged: StagedRefresh, batch: str, gate: Gate) -> int:
@@ -64,17 +67,19 @@ class Computation:
     counts: RefreshCounts = field(default_factory=RefreshCounts)
 
     def run(self) -> CommitResult:
-        """Compute without the table's lock, and commit under it. If others rewrote the result's files in the
-        meantime, it is computed again under the lock."""
+        """Compute without the table's lock, and commit under it. If the result's files were rewritten in the meantime,
+        it is computed again under the lock; raises CommitConflict if its rows were changed."""
         before = known_result(self.result, None).state
-        staged = self._staged(self.result)
-        ready = [staged]
+        ready = [(self.result, self._staged(self.result))]
 
         @retried_if_changed()
         def change(current: Table, batch: str) -> None:
             if known_result(current, None).state != before:
-                raise CommitConflict("another refresh of this table was committed first")
-            one = ready.pop() if ready else self._staged(current)
+                raise CommitConflict("another refresh or another program changed this table first")
+            based_on, one = ready.pop() if ready else (current, self._staged(current))
+            if not same_rows(current, based_on.current_snapshot_id, current.current_snapshot_id):
+                _discard(one)  # others have changed rows that no query made: all of them are replaced
+                one = self._staged(current)
             self.parts.jobs.tries(self.job, batch)
             ours = self.job.gate_for(self.parts.commits, batch)
 
@@ -88,9 +93,8 @@ class Computation:
         try:
             return self.parts.commits.commit(self.result, OPERATION, self.job.call, change)
         finally:
-            for one in ready:
-                with suppress(Exception):  # at worst the files become orphans
-                    one.discard()
+            for _, one in ready:
+                _discard(one)
 
     def _staged(self, result: Table) -> StagedRefresh:
         summary = {REFRESH_STATE_PROPERTY: self.state.text(result.name.tenant)}
@@ -98,6 +102,11 @@ class Computation:
         work = work_of(self.parts, result, self.compiled, self.sources, summary, becomes)
         with self.parts.holds.building_on(result.uuid, result.current_snapshot_id):
             return self.parts.engine.run_for(self.job.call, self.stage, work, self.how)
+
+
+def _discard(staged: StagedRefresh) -> None:
+    with suppress(Exception):  # at worst the files become orphans
+        staged.discard()
 
 
 def work_of(
@@ -112,7 +121,8 @@ def work_of(
     base = base_of(result, edit_policy(result.properties, parts.settings).row_level)
     if base.row_level == "auto" and parts.holds.is_merged(result.uuid):
         base = replace(base, row_level="merge_on_read", keeps_files=True)
-    return RefreshJob(base, compiled.schema, tuple(sources), summary, becomes)
+    stored = LocalResult(result, compiled.schema) if parts.reads_files and becomes is None else None
+    return RefreshJob(base, compiled.schema, tuple(sources), summary, becomes, stored)
 
 
 def computed(
@@ -126,7 +136,7 @@ def computed(
     becomes: Becomes | None = None,
 ) -> tuple[CommitResult, RefreshCounts]:
     """Compute a refresh and commit it, while its snapshots are kept; if the query is another one, with its columns."""
-    read = refresh_sources(compiled, sources, decision)
+    read = refresh_sources(compiled, sources, decision, reads_files=parts.reads_files)
 
     def plan_of(changed: Mapping[int, int]) -> IncrementalPlan:
         return compiled.query.plan(changed.keys())
@@ -144,7 +154,11 @@ def computed(
 
 
 def refresh_sources(
-    compiled: Compiled, sources: Sequence[PinnedSource], decision: Decision | None = None
+    compiled: Compiled,
+    sources: Sequence[PinnedSource],
+    decision: Decision | None = None,
+    *,
+    reads_files: bool = False,
 ) -> list[RefreshSource]:
     """The sources as the engine reads them; with a decision, with what changed in them."""
     found = []
@@ -157,5 +171,6 @@ def refresh_sources(
         if decision is not None and decision.changes:
             change = decision.changes[number]
             one = replace(one, old_id=change.old_id, changes=change.ranges)
+            one = with_few_rows(one, table) if reads_files else one
         found.append(one)
     return found

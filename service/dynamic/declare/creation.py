@@ -12,10 +12,10 @@ from service.catalog.refusals import table_exists
 from service.catalog.replaced import check_names, replaced_schema
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.dynamic.classify import QueryChange, classify, is_same_query
 from service.dynamic.compiling import QUERY, Compiled, Compiler
+from service.dynamic.declare.classify import QueryChange, classify, is_same_query
 from service.dynamic.definitions import Definitions, shown_name
-from service.dynamic.passes import NewDefinition, Passes, PassOptions, PassOutcome
+from service.dynamic.refresh.passes import NewDefinition, Passes, PassOptions, PassOutcome
 from service.engine.iceberg.reinitialise import ReinitialisedTable
 from service.errors import FirnError, InvalidQuery, InvalidRequest, RefreshHeldBack, TableExists, TableNotFound
 from service.ledger.dynamic_tables import DynamicTable
@@ -25,11 +25,13 @@ from service.model.names import TableName
 from service.model.properties import TableProperties, compaction_policy, to_iceberg
 from service.model.schema.definition import check_column_name
 from service.model.schema.types import TableSchema, without_hidden_columns
+from service.model.times import now_ms
 from service.settings import IcebergSettings
 
 OPERATION = "CREATE_DYNAMIC_TABLE"
 CREATED_BY_PROPERTY = "firn.dynamic.request"
 """The idempotency key by which a table got its definition, and what that changed."""
+_BUILDING_MS = 15 * 60 * 1000
 Outcome = Literal["created", "nothing", "options", "columns_added", "rebuild"]
 
 
@@ -129,7 +131,10 @@ class Creations:
         properties = to_iceberg(TableProperties(), self.settings) | _marks(definition, call, "created")
         # Not with the key: what was made is dropped again if it cannot be built, and then the key is free.
         table = self.commits.create(definition.name, declared.compiled.schema, (), properties, call.without_key())
-        self.definitions.of(table)
+        builds = definition.options.initialise == "ON_CREATE"
+        made = replace(definition, uuid=table.uuid)
+        # The worker builds it only if this request does not, because its process ends.
+        self.definitions.records.put(made, retry_ms=now_ms() + _BUILDING_MS if builds else None)
         return table
 
     def build(self, table: Table, call: Call) -> PassOutcome:

@@ -1,0 +1,91 @@
+"""A refresh of a dynamic table that is killed at any step is completed by the next one; nothing is doubled."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from service.model.names import TableName
+from tests.faults.evidence import DatabaseLock, Disk, locked
+from tests.faults.points import reached
+from tests.faults.victim import RestartedService, Victim
+from tests.harness import Firn
+from tests.support.marks import thorough_except
+
+TENANT = "dynamic"
+
+
+@contextmanager
+def while_it_is_computed(result: Disk, table: str, catalog: DatabaseLock) -> Iterator[None]:
+    """The refresh is in the history, and has no batch yet."""
+    with closing(sqlite3.connect(result.ledger, timeout=10)) as ledger:
+        asked = "SELECT 1 FROM dynamic_refreshes WHERE state = 'running' AND table_name = ?"
+        reached(lambda: ledger.execute(asked, [table]).fetchall())
+    yield
+
+
+@contextmanager
+def at_the_swap(result: Disk, table: str, catalog: DatabaseLock) -> Iterator[None]:
+    """Everything is written but the catalog's pointer."""
+    reached(lambda: _is_at_the_swap(result))
+    yield
+
+
+@contextmanager
+def after_the_commit(result: Disk, table: str, catalog: DatabaseLock) -> Iterator[None]:
+    """The table has the new rows, and the ledger cannot learn it."""
+    reached(lambda: _is_at_the_swap(result))
+    [batch] = result.begun()
+    with locked(result.ledger):
+        catalog.release()
+        reached(lambda: batch in result.committed())
+        yield
+
+
+def _is_at_the_swap(disk: Disk) -> bool:
+    return any(disk.uncommitted(batch) for batch in disk.begun())
+
+
+MOMENTS = [while_it_is_computed, at_the_swap, after_the_commit]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", thorough_except(["INCREMENTAL"], ["INCREMENTAL", "FULL"]))
+@pytest.mark.parametrize("moment", thorough_except([after_the_commit], MOMENTS), ids=lambda moment: moment.__name__)
+def test_a_refresh_that_is_killed_is_completed_by_the_next_one(
+    service: RestartedService, moment: Callable[[Disk, str, DatabaseLock], Any], mode: str
+) -> None:
+    suffix = f"{moment.__name__}_{mode.lower()}"[-30:]
+    victim = Victim(service, TableName(TENANT, "default", f"orders_{suffix}"))
+    address = {"tenant_id": TENANT, "table": f"orders_{suffix}"}
+    totals = {"tenant_id": TENANT, "table": f"totals_{suffix}"}
+    query = f"SELECT customer, count(*) AS n FROM orders_{suffix} GROUP BY customer"
+    schema = {"fields": {"id": {"type": "long"}, "customer": {"type": "long"}}}
+    send = victim.firn.ok
+    send({"operation": "CREATE_TABLE", **address, "schema": schema})
+    send({"operation": "WRITE", **address, "records": [{"id": i, "customer": i % 5} for i in range(50)]})
+    how = {"target_lag": "1 day", "scheduler": "DISABLED", "refresh_mode": mode}
+    send({"operation": "CREATE_DYNAMIC_TABLE", **totals, "query": query, **how})
+    send({"operation": "WRITE", **address, "records": [{"id": 50, "customer": 1}, {"id": 51, "customer": 9}]})
+    refresh = {"operation": "REFRESH_DYNAMIC_TABLE", **totals}
+    result = victim.disk.of(f"totals_{suffix}")
+    before = result.snapshots()
+    with ThreadPoolExecutor(1) as pool, locked(victim.disk.catalog) as catalog:
+        sent = pool.submit(Firn(victim.firn.base_url).send, refresh)
+        with moment(result, totals["table"], catalog):
+            victim.kill()
+    victim.start()
+    assert isinstance(sent.exception(), httpx.TransportError)
+    is_committed = moment is after_the_commit
+    assert result.snapshots() == before + is_committed
+    assert victim.firn.ok(refresh)["mode"] == ("NO_DATA" if is_committed else mode)
+    assert result.snapshots() == before + 1
+    rows = {row["customer"]: row["n"] for row in victim.firn.rows(TENANT, f"totals_{suffix}")}
+    assert rows == {0: 10, 1: 11, 2: 10, 3: 10, 4: 10, 9: 1}
+    listed = victim.firn.ok({"operation": "REFRESH_HISTORY", **totals})["refreshes"]
+    assert {one["state"] for one in listed} == ({"done"} if is_committed else {"done", "failed"})
+    assert victim.firn.ok({"operation": "AUDIT_DYNAMIC_TABLE", **totals})["matches"]
