@@ -34,6 +34,7 @@ ROUNDS = (
         "INSERT INTO lineitem SELECT * FROM lineitem WHERE l_orderkey % 101 = 13",
         "INSERT INTO nation SELECT * FROM nation WHERE n_nationkey = 3",
         "DELETE FROM supplier WHERE s_suppkey % 37 = 14",
+        "UPDATE supplier SET s_nationkey = 7 WHERE s_suppkey % 19 = 6",
         "DELETE FROM customer WHERE c_custkey % 43 = 15",
         "DELETE FROM part WHERE p_partkey % 47 = 16",
     ),

@@ -47,6 +47,12 @@ EXAMPLES = (
         (*SPENDING, write(4)),
     ),
     example(
+        "Check that its rows are those of its query",
+        "firn dynamic audit shop.spending",
+        "✓ shop.spending has the rows of its query: 3 rows compared\n",
+        SPENDING,
+    ),
+    example(
         "Refresh it less often",
         "firn dynamic alter shop.spending --lag '1 hour'",
         "✓ shop.spending: active, target lag 1 hour\n",

@@ -196,8 +196,9 @@ class _Refresh:
             raise
 
     def _refreshed(self, job: Job, result: Table, record: RefreshRecord) -> Refreshed:
-        now = self._situation(result)
         job.progress.phase = "planning"
+        latest = self.parts.definitions.records.refreshes_of(result.uuid, _MEASURED, state="done")
+        now = replace(self._situation(result), measured=measured_refreshes(latest, record.version))
         compiled = self.parts.compiled(now.definition, self.sources)
         if self.becomes is None:
             _check_columns(result, compiled)
@@ -248,10 +249,7 @@ class _Refresh:
         return min([self.of.pinned_ms, *(one.as_of_ms for one in self.sources if one.as_of_ms is not None)])
 
     def _situation(self, result: Table) -> Situation:
-        latest = self.parts.definitions.records.refreshes_of(result.uuid, _MEASURED, state="done")
-        definition = self.table.definition
-        measured = measured_refreshes(latest, definition.version)
-        return Situation(definition, result, self.parts.known(result), self.sources, measured, now_ms())
+        return Situation(self.table.definition, result, self.parts.known(result), self.sources, now_ms=now_ms())
 
     def _is_late(self, now: Situation) -> bool:
         """Whether the result stands for later rows of a source than this refresh has pinned."""

@@ -135,6 +135,18 @@ def test_explain_takes_a_table_or_a_query() -> None:
     assert service.asked[0]["query"] == "SELECT a FROM b"
 
 
+@pytest.mark.parametrize(("repaired", "code"), [(False, 1), (True, 0)])
+def test_an_audit_that_finds_other_rows_fails_unless_it_repairs_them(repaired: bool, code: int) -> None:
+    found = {
+        **{"matches": False, "repaired": repaired, "records_compared": 5, "records_missing": 1},
+        **{"records_unexpected": 2, "examples": [{"row": {"a": 1}, "missing": 1}]},
+    }
+    done = run(["dynamic", "audit", "t", "--sample", "12.5"], service := Answers(AUDIT_DYNAMIC_TABLE=found))
+    assert done[0] == code
+    assert '  missing, 1: {"a": 1}' in done[1]
+    assert service.asked[0]["sample_percent"] == 12.5
+
+
 def test_a_table_that_others_read_is_not_asked_about_but_refused() -> None:
     described = {"description": {"dependents": [{"namespace": "default", "table": "top"}]}}
     service = Answers(DESCRIBE_DYNAMIC_TABLE=described, DROP_DYNAMIC_TABLE={"table_dropped": False})

@@ -54,7 +54,7 @@ class Duck:
     """Sources by name. Tests change their tables by SQL or by rows; `commit` makes that a version."""
 
     def __init__(self, schemas: Mapping[str, Sequence[Field]] | None = None) -> None:
-        self.db = duckdb.connect()
+        self.db = duckdb.connect(config={"threads": 1})
         self.schemas: dict[str, Sequence[Field]] = {}
         self.version = 0
         self._changes: dict[tuple[str, int, int], bool] = {}
@@ -64,16 +64,18 @@ class Duck:
                 for one in fields
             )
             self.db.execute(f"CREATE TABLE {name} ({columns})")
-            self.add(name)
+            self.add(name, fields)
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, fields: Sequence[Field] | None = None) -> None:
         """Make a table of the database a source."""
-        self.schemas[name] = fields_of(self.db, name)
+        self.schemas[name] = fields or fields_of(self.db, name)
         self.db.execute(f"CREATE TABLE {name}_v0 AS FROM {name}")
 
     def insert(self, table: str, rows: Iterable[Row]) -> None:
-        for row in rows:
-            self.db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' for _ in row)})", list(row))
+        there = list(rows)
+        if there:
+            values = ", ".join(f"({', '.join('?' for _ in row)})" for row in there)
+            self.db.execute(f"INSERT INTO {table} VALUES {values}", [value for row in there for value in row])
 
     def delete(self, table: str, row: Row) -> None:
         """Delete one row of all that are equal to it."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.tpch.rounds import ROUNDS
 from tests.tpch.tpch import TABLES, generate, queries
-from tests.unit.dynamic.duck import Duck, DuckTable
+from tests.unit.dynamic.duck import Duck
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,3 @@ def _loaded(files: Path) -> Duck:
         duck.db.execute(f"CREATE TABLE {name} AS FROM '{files / name}.parquet'")
         duck.add(name)
     return duck
-
-
-__all__ = ["DuckTable"]

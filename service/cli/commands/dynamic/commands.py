@@ -3,9 +3,22 @@
 from typing import Any
 
 from service.cli.call import Invocation
-from service.cli.command import Args, Command, Request, Response, UsageError, argument, flag, number, repeated
+from service.cli.command import (
+    FAILED,
+    OK,
+    Args,
+    Command,
+    Request,
+    Response,
+    UsageError,
+    argument,
+    flag,
+    number,
+    repeated,
+)
 from service.cli.commands.dynamic.shown import (
     show_altered,
+    show_audited,
     show_created,
     show_description,
     show_dropped,
@@ -35,6 +48,14 @@ def _create(call: Invocation) -> int:
 def _refresh(call: Invocation) -> int:
     request = call.request()
     return call.show(_as_job(call, request, f"refresh {full_name(request)}"))
+
+
+def _audit(call: Invocation) -> int:
+    request = call.request()
+    response = _as_job(call, request, f"audit {full_name(request)}")
+    code = call.show(response)
+    differs = code == OK and not response["matches"] and not response["repaired"]
+    return FAILED if differs else code
 
 
 def _as_job(call: Invocation, request: Request, what: str) -> Response:
@@ -142,6 +163,19 @@ COMMANDS = (
         operation="REFRESH_DYNAMIC_TABLE",
         run=_refresh,
         show=show_refreshed,
+    ),
+    table_command(
+        "dynamic audit",
+        "Compare the rows of a dynamic table with those of its query.",
+        argument(
+            "--sample", "PERCENT", "compare only the rows of so many percent of the keys", "sample_percent", float
+        ),
+        number("--seed", "choose the same keys as an earlier audit"),
+        flag("--repair", "replace the rows that differ"),
+        operation="AUDIT_DYNAMIC_TABLE",
+        run=_audit,
+        show=show_audited,
+        details="It fails, with exit code 1, if rows differ and are not repaired.",
     ),
     table_command(
         "dynamic alter",

@@ -4,7 +4,7 @@ from typing import Any
 
 from service.cli.command import Args, Response
 from service.cli.commands.tables import table_name
-from service.cli.terminal.format import format_duration, format_number, format_time, plural
+from service.cli.terminal.format import format_duration, format_number, format_time, format_value, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.terminal.tree import draw
 
@@ -139,6 +139,22 @@ def show_refreshed(response: Response, args: Args, printer: Printer) -> None:
         if one["state"] != "done":
             why = one.get("message") or one.get("reason", "")
             printer.line(f"  {_name(one)}: {one['state'].replace('_', ' ')}: {why}")
+
+
+def show_audited(response: Response, args: Args, printer: Printer) -> None:
+    compared = plural(response["records_compared"], "row")
+    if response["matches"]:
+        printer.success(f"{table_name(args)} has the rows of its query: {compared} compared")
+        return
+    missing, unexpected = response["records_missing"], response["records_unexpected"]
+    differing = f"{plural(missing, 'row')} missing, {unexpected:,} unexpected"
+    if response["repaired"]:
+        printer.success(f"Repaired {table_name(args)}: {differing}")
+    else:
+        printer.line(f"{table_name(args)} differs from its query: {differing}, of {compared}; --repair replaces them")
+    for one in response["examples"]:
+        sign, count = ("missing", one["missing"]) if "missing" in one else ("unexpected", one["unexpected"])
+        printer.line(f"  {sign}, {count}: {format_value(one['row'])}")
 
 
 def show_altered(response: Response, args: Args, printer: Printer) -> None:
