@@ -81,7 +81,7 @@ def test_a_table_is_declared_by_a_statement_and_built(shop: Shop) -> None:
         {"order_id": 2, "amount": "5.50", "name": "Bo"},
         {"order_id": 3, "amount": "7.25", "name": "Ann"},
     ]
-    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["description"]
+    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["dynamic_table"]
     assert [one["snapshot_id"] for one in found["sources"]] == [one["current_snapshot_id"] for one in found["sources"]]
     assert found["refreshes"][-1]["reason"] == "FIRST_BUILD"
     assert found["query"].startswith("SELECT o.order_id")
@@ -98,7 +98,7 @@ def test_fields_say_the_same_as_a_statement(shop: Shop) -> None:
         cardinality_threshold=0.5,
     )
     assert made["records_inserted"] == 2
-    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="totals")["description"]
+    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="totals")["dynamic_table"]
     assert (found["target_lag"], found["refresh_mode"], found["scheduler"]) == ("1 hour", "INCREMENTAL", "DISABLED")
     assert str(found["cardinality_threshold"]) == "0.5"
 
@@ -118,7 +118,7 @@ def test_tables_are_built_upon_each_other(shop: Shop) -> None:
         "CREATE DYNAMIC TABLE spent TARGET_LAG = downstream AS SELECT name, sum(amount) AS n FROM details GROUP BY name"
     )
     assert shop.rows("spent", "name") == [{"name": "Ann", "n": "17.25"}, {"name": "Bo", "n": "5.50"}]
-    graph = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["description"]
+    graph = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["dynamic_table"]
     assert graph["dependents"] == [{"namespace": "default", "table": "spent"}]
 
 
@@ -161,7 +161,7 @@ def test_if_not_exists_leaves_a_table_as_it_is(shop: Shop) -> None:
     shop.create()
     again = shop.create(DETAILS.replace("TABLE details", "TABLE IF NOT EXISTS details").replace("5", "9"))
     assert (again["table_created"], again["table_existed"]) == (False, True)
-    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["description"]["target_lag"] == "5 minutes"
+    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["dynamic_table"]["target_lag"] == "5 minutes"
 
 
 OR_REPLACE = DETAILS.replace("CREATE ", "CREATE OR REPLACE ")
@@ -176,7 +176,7 @@ def test_the_same_query_again_changes_only_options(shop: Shop) -> None:
     assert options["change"] == "options"
     now = shop.firn.app.parts[Catalog].load(table.name)
     assert (now.uuid, now.current_snapshot_id) == (table.uuid, table.current_snapshot_id)
-    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["description"]["target_lag"] == "1 day"
+    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["dynamic_table"]["target_lag"] == "1 day"
 
 
 def test_more_columns_and_another_query_replace_rows_columns_and_definition_in_one_commit(shop: Shop) -> None:
@@ -215,7 +215,7 @@ def test_a_replacement_that_fails_leaves_rows_and_definition_as_they_are(shop: S
     failing = OR_REPLACE.partition("AS\n")[0] + "AS\nSELECT order_id, amount / (order_id - 1) AS q FROM orders"
     shop.refused(failing)
     assert len(shop.rows("details")) == 3
-    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["description"]
+    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["dynamic_table"]
     assert found["query"].startswith("SELECT o.order_id")
     assert (found["state"], found["failures"]) == ("active", 0)
 
