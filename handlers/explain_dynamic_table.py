@@ -32,7 +32,7 @@ EXAMPLES = (
         response(
             snapshot=False,
             incremental=False,
-            not_incremental={"code": "LIMIT", "message": "<any>", "line": 3, "column": "<any>"},
+            not_incremental={"code": "LIMIT", "message": "<any>", "line": "<any>", "column": "<any>"},
             classes=[],
             sources=[SOURCES[0]],
             hidden_columns=[],

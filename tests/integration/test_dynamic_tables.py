@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from handlers.create_dynamic_table import CreateDynamicTable
 from service.catalog.tables import Catalog
+from service.dynamic.declare.creation import Creations
 from service.dynamic.definitions import Definitions
+from service.model.call import Call, IdempotencyKey
 from service.model.dynamic.state import state_of
 from service.model.names import TableName
 from tests.harness import Firn, wait_until
@@ -300,3 +303,42 @@ def test_a_partitioned_result_keeps_its_layout_and_needs_its_column(shop: Shop) 
     assert len(shop.rows("details")) == 3
     without = OR_REPLACE.replace(", c.name FROM", " FROM")
     assert "partitioned by 'name'" in shop.refused(without, "INVALID_REQUEST")["message"]
+
+
+def test_a_column_that_others_read_is_not_taken_away_unless_that_is_confirmed(shop: Shop) -> None:
+    shop.create()
+    reads = "SELECT name, sum(amount) AS n FROM details GROUP BY name"
+    shop.create(f"CREATE DYNAMIC TABLE spent TARGET_LAG = downstream AS {reads}")
+    without = OR_REPLACE.replace("o.amount, ", "")
+    refused = shop.refused(without, "TABLE_IN_USE", dry_run=True)
+    assert "spent reads 'amount'" in refused["message"]
+    assert refused["details"] == {"dynamic_tables": ["spent"]}
+    shop.refused(without, "TABLE_IN_USE")
+    assert shop.create(OR_REPLACE.replace("o.order_id, ", ""))["columns_removed"] == ["order_id"]
+    assert shop.create(without, confirm=True)["columns_removed"] == ["amount"]
+    failed = shop.fail("INVALID_QUERY", "REFRESH_DYNAMIC_TABLE", name="spent")
+    assert "amount" in failed["message"]
+
+
+def test_a_creation_whose_process_ended_before_it_was_built_is_completed_by_the_same_request(shop: Shop) -> None:
+    creations, call = shop.firn.app.parts[Creations], Call("r1")
+    request = CreateDynamicTable.model_validate({"sql": DETAILS, **shop.request("CREATE_DYNAMIC_TABLE")})
+    creations.create(creations.declared(request.declaration, None, call), call)
+    assert shop.rows("details") == []
+    other = DETAILS.replace("o.order_id, ", "")
+    assert shop.refused(other, "TABLE_EXISTS")["field"] == "table"
+    made = shop.create()
+    assert (made["table_created"], made["mode"], made["records_inserted"]) == (True, "FULL", 3)
+    assert shop.refused(DETAILS, "TABLE_EXISTS")["field"] == "table"
+
+
+def test_a_replacement_with_its_key_is_made_once(shop: Shop) -> None:
+    shop.create()
+    more = OR_REPLACE.replace("c.name FROM", "c.name, c.region FROM")
+    first = shop.create(more, idempotency_key="once")
+    table = shop.firn.app.parts[Catalog].load(TableName(shop.tenant, "default", "details"))
+    assert shop.create(more, idempotency_key="once") == first
+    creations = shop.firn.app.parts[Creations]
+    key = IdempotencyKey("CREATE_DYNAMIC_TABLE", table.name, "once", "")
+    assert creations.made_before(table, Call("r2", key)) == "columns_added"
+    assert creations.made_before(table, Call("r3")) is None

@@ -124,6 +124,7 @@ COMMANDS = (
                 required=True,
             ),
             DRY_RUN,
+            flag("--although-read", "also take away columns that other dynamic tables read", "confirm"),
         ),
         operation="CREATE_DYNAMIC_TABLE",
         run=_create,
