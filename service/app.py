@@ -134,8 +134,9 @@ class App:
 
     @property
     def busy(self) -> bool:
-        """Whether a request, a job or a bulk load is in progress."""
-        return self.pipeline.busy or self.parts[Background].busy or self.parts[Bulk].under_way > 0
+        """Whether a request, a job, a refresh or a bulk load is in progress."""
+        works = self.parts[Background].busy or self.parts[DynamicWorker].busy
+        return self.pipeline.busy or works or self.parts[Bulk].under_way > 0
 
     def start(self) -> None:
         """Return at once; Spark starts and warms up in the background."""

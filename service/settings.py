@@ -206,7 +206,7 @@ class DynamicSettings(_Section):
     parallelism: Annotated[int, Field(ge=1, le=64)] = 2
     # Which tables it refreshes, as tenant.namespace.table, with commas in a variable; `*` stands for any text.
     tables: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("*",)
-    # Source snapshots that the next refresh needs do not expire before this age.
+    # How long source snapshots that the next refresh needs do not expire, after later ones took their place.
     keep_snapshots_hours: Hours = 168
 
 

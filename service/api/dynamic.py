@@ -9,6 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 import handlers.alter_dynamic_table
 import handlers.create_dynamic_table
 from handlers.alter_dynamic_table import AlterDynamicTable, AlterDynamicTableResult
+from handlers.audit_dynamic_table import AuditDynamicTable, AuditDynamicTableResult
 from handlers.create_dynamic_table import CreateDynamicTable, CreateDynamicTableResult
 from handlers.describe_dynamic_table import DescribeDynamicTable, DescribeDynamicTableResult
 from handlers.drop_dynamic_table import DropDynamicTable, DropDynamicTableResult
@@ -23,7 +24,7 @@ from service.operations.operation import Request as OperationRequest
 
 TABLES = "/dynamic-tables"
 TABLE = TABLES + "/{name}"
-REFRESH, HISTORY = TABLE + "/refresh", TABLE + "/history"
+REFRESH, AUDIT, HISTORY = TABLE + "/refresh", TABLE + "/audit", TABLE + "/history"
 router = APIRouter()
 _Text = str | SkipJsonSchema[None]
 _Tenant = Annotated[_Text, Query(description="the tenant")]
@@ -156,6 +157,19 @@ async def refresh_dynamic_table(
     key: _Key = None,
 ) -> Any:
     return await _respond(request, RefreshDynamicTable, key, table=name)
+
+
+@router.post(
+    AUDIT,
+    operation_id="audit_dynamic_table",
+    summary="Compare a dynamic table with its query, and repair it if wanted",
+    response_model=AuditDynamicTableResult,
+    response_description="what differs",
+    responses=_FAILURES,
+    openapi_extra=_body(AuditDynamicTable),
+)
+async def audit_dynamic_table(request: Request, name: str, key: _Key = None) -> Any:
+    return await _respond(request, AuditDynamicTable, key, table=name)
 
 
 @router.get(

@@ -26,7 +26,8 @@ from service.model import postgres
 from service.model.names import CATALOG
 from service.settings import Settings
 
-_TABLES_CACHED = 64
+# The worker of dynamic tables looks at all their base tables every few seconds.
+_TABLES_CACHED = 256
 # PyIceberg's and Iceberg's own tables limit names to 255 characters; these do not.
 _TABLES = """
     SELECT pg_advisory_xact_lock(hashtextextended('firn catalog', 0));

@@ -21,7 +21,7 @@ from service.model.names import PLACE_COLUMNS
 from service.model.schema.types import TableSchema
 
 # More values are read by Spark, on all cores.
-_MOST_VALUES = 8_000_000
+_MOST_VALUES, _MOST_FILE_BYTES = 8_000_000, 256 << 20
 _MOST_ROWS, _MOST_BYTES = 100_000, 32 << 20
 # More files are opened by Spark.
 _MOST_FILES = 64
@@ -39,8 +39,7 @@ def changed_rows(table: Table, ranges: Sequence[SnapshotRange], schema: TableSch
         sides += [(files, sign) for files, sign in zip(one.differing, (-1, 1), strict=True) if files.touched]
     files = {id(side): {file.path: file for file in list_files(table, side.snapshot_id).data} for side, _ in sides}
     touched = [files[id(side)][path] for side, _ in sides for path in side.touched]
-    values = sum(file.rows for file in touched) * len(columns)
-    if len(touched) > _MOST_FILES or values > _MOST_VALUES:
+    if not _is_small(touched, len(columns)):
         return None
     try:
         parts = [_weighted(part, s) for side, s in sides for part in _rows(table, side, files[id(side)], columns)]
@@ -85,7 +84,7 @@ class LocalResult:
         probe = _probe(rows)
         try:
             files = self._files
-            if probe is None or len(files) > _MOST_FILES or sum(file.rows for file in files) > _MOST_VALUES:
+            if probe is None or not _is_small(files, 1):
                 return None
             for content, weight in zip(contents(rows), gone[WEIGHT].to_pylist(), strict=True):
                 wanted[content] -= weight
@@ -122,6 +121,12 @@ class LocalResult:
         return places
 
 
+def _is_small(files: Sequence[DataFile], columns: int) -> bool:
+    """Whether columns of some files are read faster here than by Spark."""
+    values, size = sum(file.rows for file in files) * columns, sum(file.bytes for file in files)
+    return len(files) <= _MOST_FILES and values <= _MOST_VALUES and size <= _MOST_FILE_BYTES
+
+
 def _columns(schema: TableSchema) -> pa.Schema:
     """The columns as they are read: none is required."""
     return pa.schema([pa.field(column.name, column.type) for column in arrow_schema(schema)])
@@ -140,7 +145,7 @@ def _rows(table: Table, side: SnapshotFiles, files: Mapping[str, DataFile], colu
 
 def _live(table: Table, file: DataFile) -> pa.Array:
     """The positions of a file's rows that are not deleted."""
-    every = pa.array(range(file.rows), pa.int64())
+    every = pa.arange(0, file.rows, 1)
     if not file.deletes:
         return every
     return every.filter(pc.invert(pc.is_in(every, value_set=positions(table, file.path, file.deletes))))
@@ -150,7 +155,7 @@ def _placed(rows: pa.Table, path: str) -> pa.Table:
     """All rows of a file with their places."""
     file, pos = PLACE_COLUMNS
     rows = rows.append_column(file, pa.repeat(pa.scalar(path), rows.num_rows))
-    return rows.append_column(pos, pa.array(range(rows.num_rows), pa.int64()))
+    return rows.append_column(pos, pa.arange(0, rows.num_rows, 1))
 
 
 def _weighted(rows: pa.Table, sign: int) -> pa.Table:

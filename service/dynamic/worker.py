@@ -70,6 +70,12 @@ class DynamicWorker:
         self.metrics.read("firn_dynamic_tables", lambda: {(state,): n for state, n in self._states.items()})
         self.metrics.read("firn_dynamic_tables_late", lambda: self._late)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a pass is in progress."""
+        with self._changed:
+            return bool(self._running)
+
     def start(self) -> None:
         """Work in the background from now on, unless it is disabled."""
         if self.options.enabled:

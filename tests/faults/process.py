@@ -18,10 +18,13 @@ from tests.harness import Firn, free_port, wait_until
 class Process:
     """`python -m service serve` with its data under `home`; `settings` are FIRN_… variables without the prefix.
 
-    It is not warmed unless they say so: most tests end it before that would be worth its while.
+    It is not warmed unless they say so: most tests end it before that would be worth its while. `command` is another
+    one than `serve`, with its arguments.
     """
 
-    def __init__(self, home: Path, port: int | None = None, **settings: str) -> None:
+    def __init__(
+        self, home: Path, port: int | None = None, command: tuple[str, ...] = ("serve",), **settings: str
+    ) -> None:
         self.home = home
         self.port = port or free_port()
         self.log_file = home.with_name(f"{home.name}.log")
@@ -31,7 +34,7 @@ class Process:
         env |= {"FIRN_SPARK__WARM_UP": "false", "FIRN_INGEST__WATCH_INTERVAL_S": "1"}
         env |= {f"FIRN_{key}": value for key, value in settings.items()}
         with self.log_file.open("ab") as log:
-            self._popen = subprocess.Popen([sys.executable, "-m", "service", "serve"], cwd=ROOT, env=env, stderr=log)
+            self._popen = subprocess.Popen([sys.executable, "-m", "service", *command], cwd=ROOT, env=env, stderr=log)
 
     def __enter__(self) -> "Process":
         return self

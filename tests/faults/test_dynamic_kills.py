@@ -20,23 +20,23 @@ TENANT = "dynamic"
 
 
 @contextmanager
-def while_it_is_computed(result: Disk, catalog: DatabaseLock) -> Iterator[None]:
+def while_it_is_computed(result: Disk, table: str, catalog: DatabaseLock) -> Iterator[None]:
     """The refresh is in the history, and has no batch yet."""
     with closing(sqlite3.connect(result.ledger, timeout=10)) as ledger:
-        asked = "SELECT 1 FROM dynamic_refreshes WHERE state = 'running'"
-        reached(lambda: ledger.execute(asked).fetchall())
+        asked = "SELECT 1 FROM dynamic_refreshes WHERE state = 'running' AND table_name = ?"
+        reached(lambda: ledger.execute(asked, [table]).fetchall())
     yield
 
 
 @contextmanager
-def at_the_swap(result: Disk, catalog: DatabaseLock) -> Iterator[None]:
+def at_the_swap(result: Disk, table: str, catalog: DatabaseLock) -> Iterator[None]:
     """Everything is written but the catalog's pointer."""
     reached(lambda: _is_at_the_swap(result))
     yield
 
 
 @contextmanager
-def after_the_commit(result: Disk, catalog: DatabaseLock) -> Iterator[None]:
+def after_the_commit(result: Disk, table: str, catalog: DatabaseLock) -> Iterator[None]:
     """The table has the new rows, and the ledger cannot learn it."""
     reached(lambda: _is_at_the_swap(result))
     [batch] = result.begun()
@@ -57,7 +57,7 @@ MOMENTS = [while_it_is_computed, at_the_swap, after_the_commit]
 @pytest.mark.parametrize("mode", thorough_except(["INCREMENTAL"], ["INCREMENTAL", "FULL"]))
 @pytest.mark.parametrize("moment", thorough_except([after_the_commit], MOMENTS), ids=lambda moment: moment.__name__)
 def test_a_refresh_that_is_killed_is_completed_by_the_next_one(
-    service: RestartedService, moment: Callable[[Disk, DatabaseLock], Any], mode: str
+    service: RestartedService, moment: Callable[[Disk, str, DatabaseLock], Any], mode: str
 ) -> None:
     suffix = f"{moment.__name__}_{mode.lower()}"[-30:]
     victim = Victim(service, TableName(TENANT, "default", f"orders_{suffix}"))
@@ -76,7 +76,7 @@ def test_a_refresh_that_is_killed_is_completed_by_the_next_one(
     before = result.snapshots()
     with ThreadPoolExecutor(1) as pool, locked(victim.disk.catalog) as catalog:
         sent = pool.submit(Firn(victim.firn.base_url).send, refresh)
-        with moment(result, catalog):
+        with moment(result, totals["table"], catalog):
             victim.kill()
     victim.start()
     assert isinstance(sent.exception(), httpx.TransportError)

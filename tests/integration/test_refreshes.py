@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from service.commits.compared import changes_between
+from service.engine.jobs.dynamic import result as dynamic_result
 from service.errors import InvalidQuery, RowCountMismatch
 from service.model.dynamic.plan import WEIGHT, IncrementalPlan, ReplacedKeys, Step, WeightedRows
 from service.model.schema.partition import PartitionField
@@ -264,3 +266,30 @@ def test_other_files_with_the_same_rows_stand_for_the_same_sources(firn: Firn, f
     assert result.state == state
     facts.write(fact(202))
     checked(result)
+
+
+def test_rows_that_were_only_rewritten_are_not_read(firn: Firn, facts: ServedTable) -> None:
+    since = facts.loaded.current_snapshot_id
+    for n in (300, 301):
+        facts.write(fact(n))
+        facts.ok("COMPACT", force=True)
+    table = facts.loaded
+    ranges = changes_between(table, since, table.current_snapshot_id)
+    assert [one.differing and len(one.differing[1].paths) for one in ranges] == [1, 1]
+    result = RefreshedTable(firn, [facts], FILTERED, BY_ROWS)
+    result.build()
+    result.read = [since]
+    changed = result.job([table]).sources[0].changed
+    assert changed is not None
+    assert sorted(changed["id"].to_pylist()) == [300, 301]
+
+
+def test_few_rows_that_change_many_of_the_result_are_left_to_spark(
+    firn: Firn, facts: ServedTable, customers: ServedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = RefreshedTable(firn, [facts, customers], JOINED, join_plan)
+    result.build()
+    monkeypatch.setattr(dynamic_result, "_FEW_ROWS", 3)
+    customers.ok("UPDATE", updates={"region": "new"}, filter={"customer": 2})
+    counts = checked(result)
+    assert (counts.inserted, counts.deleted) == (5, 5)

@@ -58,10 +58,13 @@ def adding(core: Group, types: Types, fresh: Callable[[str], str]) -> Adding | N
         if call is None:
             return None
         calls[name] = call
-    summed = [argument for kind, argument in calls.values() if kind in ("sum", "avg") and argument is not None]
-    if not all(map(_addable, types(core.input, {str(i): value.copy() for i, value in enumerate(summed)}).values())):
+    summed = {name: value for name, (kind, value) in calls.items() if kind in ("sum", "avg") and value is not None}
+    summed_types = types(core.input, {name: value.copy() for name, value in summed.items()})
+    if not all(map(_addable, summed_types.values())):
         return None
     for name, (kind, argument) in calls.items():
+        if kind == "avg" and argument is not None and summed_types[name] == Primitive("long"):
+            argument = cast(argument.copy(), DecimalType(19, 0))  # AVG adds longs that are too large for SUM
         found.kinds[name] = (kind, _number(found, argument))
     for kind, number in list(found.kinds.values()):
         if kind in ("sum", "avg"):

@@ -2,8 +2,10 @@
 
 from collections.abc import Set
 
-from service.dynamic.query.dialect import quoted
-from service.dynamic.query.limits import Limit, Pair, equal_pairs
+from sqlglot import exp
+
+from service.dynamic.query.dialect import quoted, sql_of
+from service.dynamic.query.limits import Limit, Pair, equal_pairs, null_aware_pair
 from service.dynamic.query.operators import (
     Filter,
     Group,
@@ -18,7 +20,7 @@ from service.dynamic.query.operators import (
     column,
     walk,
 )
-from service.dynamic.query.rows import Rows, Version, all_true, select_list, simple
+from service.dynamic.query.rows import NO_COLUMN, Rows, Version, all_true, names, select_list, simple
 from service.model.dynamic.plan import WEIGHT, delta
 
 
@@ -34,10 +36,11 @@ def weight(value: int) -> str:
 class Changes(Rows):
     """Writes changes as SQL. Only operators with a changed source have one."""
 
-    def __init__(self, root: Operator, changed: Set[int], *, net: bool = True) -> None:
+    def __init__(self, root: Operator, changed: Set[int]) -> None:
         super().__init__(root, changed)
-        self._net = net
         self._views: dict[int, str] = {}
+        self._limits: dict[tuple[str, int], tuple[Limit, ...]] = {}
+        self._nulls: dict[tuple[str, str], tuple[str, str]] = {}
         readers = [id(each) for one in walk(root) for each in one.inputs]
         self._shared = {one for one in readers if readers.count(one) > 1}
 
@@ -93,20 +96,49 @@ class Changes(Rows):
         terms = []
         if self.changes(one.left):
             view = self.change_view(one.left)
-            right = self.rows(one.right, "new", self.right_limits(one, view))
+            right = self._right_rows(one, "new", view)
             terms.append(self.matched(one, f"SELECT * FROM {view}", right, f", {WEIGHT}"))
         if self.changes(one.right):
             touched = self._touched(one)
-            limits = self.right_limits(one, touched)
             versions: list[tuple[Version, int]] = [("new", 1), ("old", -1)]
             for version, value in versions:
-                right = self.rows(one.right, version, limits)
+                right = self._right_rows(one, version, touched)
                 terms.append(self.matched(one, f"SELECT * FROM {touched}", right, weight(value)))
         return " UNION ALL ".join(terms)
 
+    def _right_rows(self, one: Matched, version: Version, view: str) -> str:
+        """The right rows, limited to what the left rows of a view can match."""
+        if (view, id(one)) not in self._limits:
+            self._limits[view, id(one)] = self.right_limits(one, view)
+        limits = self._limits[view, id(one)]
+        compared = null_aware_pair(one.conditions, one.left.columns, one.right.columns)
+        right = self.rows(one.right, version, limits)
+        if limits or compared is None:
+            return right
+        return self._near(right, names(one.right.columns), compared[1], view, compared[0])
+
+    def _near(self, sql: str, columns: str, value: exp.Expr, view: str, other: exp.Expr) -> str:
+        """The rows whose value is null or equals another in a view; all rows if there is a null in the view."""
+        text = sql_of(other)
+        if (view, text) not in self._nulls:
+            keys = f"SELECT DISTINCT {text} AS item FROM {view} AS a UNION SELECT NULL"
+            null = f"SELECT 1 AS {NO_COLUMN} FROM {view} AS a WHERE ({text}) IS NULL LIMIT 1"
+            self._nulls[view, text] = (self.view("k", keys), self.view("n", null))
+        keys, null = self._nulls[view, text]
+        on = f"({sql_of(value)}) <=> k.item"
+        others = f"SELECT * FROM ({sql}) AS a LEFT ANTI JOIN {keys} AS k ON {on}"
+        return (
+            f"SELECT * FROM ({sql}) AS a LEFT SEMI JOIN {keys} AS k ON {on} "
+            f"UNION ALL SELECT {columns} FROM ({others}) AS a CROSS JOIN {null} AS n"
+        )
+
     def _touched(self, one: Matched) -> str:
-        """The left rows, as they were, that match a row which came to the right or went from it."""
+        """The left rows, as they were, that may match a row which came to the right or went from it."""
         view = self.change_view(one.right)
+        compared = null_aware_pair(one.conditions, one.left.columns, one.right.columns)
+        if compared and not equal_pairs(one.conditions, set(one.right.columns), set(one.left.columns)):
+            left = self.rows(one.left, "old")
+            return self.view("t", self._near(left, names(one.left.columns), compared[0], view, compared[1]))
         pairs = equal_pairs(one.conditions, set(one.right.columns), set(one.left.columns))
         limits = (self.limit(view, pairs),) if pairs and not simple(one.left) else ()
         left, on = self.rows(one.left, "old", limits), all_true(one.conditions) or "TRUE"
@@ -136,7 +168,8 @@ class Changes(Rows):
         sql = " UNION ALL ".join(
             f"SELECT *{weight(value)} FROM ({self.rows(one, version, limits)}) AS a" for version, value in versions
         )
-        return self.netted(one, sql) if self._net and one.columns else sql
+        comparable = not isinstance(one, Windows) or one.comparable
+        return self.netted(one, sql) if one.columns and comparable else sql
 
     def netted(self, one: Operator, sql: str) -> str:
         """A change without the rows that come as often as they go."""

@@ -39,6 +39,8 @@ from service.model.dynamic.plan import IncrementalPlan, ReplacedKeys, Step, Weig
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.types import ColumnType, Field, fold_case
 
+_LONGEST = 500_000
+"""Characters of SQL that Spark still reads in reasonable time."""
 Steps = tuple[list[Step], WeightedRows | ReplacedKeys]
 
 
@@ -134,6 +136,10 @@ class _Compiler:
         self._check_text()
         ctx, root = self._lower()
         core = keyed_core(root)
+        by_key = frozenset(map(id, [*above(root, core), *([core] if isinstance(core, Group) else [])]))
+        inexact = inexact_columns(root, lambda one, value: self._type(ctx, one, value), by_key)
+        if core is not None and inexact & set(core.keys):
+            core = None
         result = KeptResult(root, core) if core is not None and isinstance(root, Select) else None
         how = self._adding(ctx, result)
         if result is not None:
@@ -141,8 +147,6 @@ class _Compiler:
                 result.keep(key, f"{RESERVED_COLUMN_PREFIX}key_")
             for name in how.state() if how is not None else ():
                 result.keep(name, f"{RESERVED_COLUMN_PREFIX}state_")
-        by_key = frozenset(map(id, above(root, core)))
-        inexact = inexact_columns(root, lambda one, value: self._type(ctx, one, value), by_key)
         prune(root)
         full = Rows(root, frozenset()).rows(root, "new")
         self._check_types(fields, full)
@@ -185,6 +189,10 @@ class _Compiler:
 
     def _check_types(self, fields: Sequence[Field], full: str) -> None:
         """What was read as operators has to have the types that Spark gives to the query."""
+        if len(full) > _LONGEST:
+            raise Unsupported(
+                NotIncremental("UNSUPPORTED", "the query has too many subqueries that are read repeatedly")
+            )
         found = self.types(full)[: len(fields)]
         if [one.type for one in found] != [one.type for one in fields]:
             raise Unsupported(NotIncremental("UNSUPPORTED", "the query's types are not those that Spark gives it"))

@@ -88,6 +88,18 @@ def equalities(conditions: Iterable[exp.Expr]) -> Iterable[tuple[exp.Expr, exp.E
     return [(one.this, one.expression) for one in conditions if isinstance(one, exp.EQ)]
 
 
+def null_aware_pair(
+    conditions: Iterable[exp.Expr], here: Container[str], there: Container[str]
+) -> tuple[exp.Expr, exp.Expr] | None:
+    """The values of two inputs that NOT IN compares: equal, or one of them null."""
+    for one in conditions:
+        if isinstance(one, exp.Or) and isinstance(one.expression, exp.Is):
+            found = equal_pairs([one.this], here, there)
+            if found and one.expression.this == exp.Paren(this=one.this):
+                return found[0][:2]
+    return None
+
+
 def equal_pairs(
     conditions: Iterable[exp.Expr], here: Container[str], there: Container[str]
 ) -> list[tuple[exp.Expr, exp.Expr, bool]]:

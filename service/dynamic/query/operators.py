@@ -40,6 +40,8 @@ class SourceRows(Operator):
 
     number: int
     names: dict[str, str]
+    required: frozenset[str] = frozenset()
+    """The columns that are never null."""
 
     @property
     def inputs(self) -> tuple[Operator, ...]:
@@ -48,6 +50,22 @@ class SourceRows(Operator):
     @property
     def produced(self) -> tuple[str, ...]:
         return tuple(self.names)
+
+
+@dataclass(eq=False)
+class Constants(Operator):
+    """Rows that are in the query's text."""
+
+    names: tuple[str, ...]
+    rows: list[list[exp.Expr]]
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return ()
+
+    @property
+    def produced(self) -> tuple[str, ...]:
+        return self.names
 
 
 @dataclass(eq=False)
@@ -157,6 +175,8 @@ class Windows(Operator):
     functions: Expressions
     tie_break: frozenset[str]
     """The functions whose order is completed by all columns of the input."""
+    comparable: bool
+    """Whether no column is a map."""
 
     @property
     def inputs(self) -> tuple[Operator, ...]:
@@ -183,6 +203,26 @@ class SetOperation(Operator):
     @property
     def produced(self) -> tuple[str, ...]:
         return tuple(self.names)
+
+
+def never_null(value: exp.Expr, one: Operator) -> bool:
+    """Whether a value is a column of a table, read row by row, that has no nulls."""
+    while isinstance(value, exp.Column):
+        name = value.name
+        match one:
+            case SourceRows():
+                return name in one.required
+            case Select():
+                value, one = one.expressions[name], one.input
+            case Filter():
+                one = one.input
+            case InnerJoin():
+                one = next(part for part in one.parts if name in part.produced)
+            case Matched() if name in one.left.produced:
+                one = one.left
+            case _:
+                return False
+    return False
 
 
 def column(name: str) -> exp.Column:

@@ -8,6 +8,7 @@ from sqlglot import exp
 from service.dynamic.query.dialect import quoted, sql_of
 from service.dynamic.query.limits import Limit, Limits, Pair, equal_pairs, limited, renamed, split, spread
 from service.dynamic.query.operators import (
+    Constants,
     Filter,
     Group,
     InnerJoin,
@@ -73,6 +74,10 @@ class Rows:
                 view = new(one.number) if version == "new" else old(one.number)
                 fields = ", ".join(f"{quoted(one.names[c])} AS {quoted(c)}" for c in one.columns)
                 return limited(f"SELECT {fields} FROM {view}", names(one.columns), limits)
+            case Constants():
+                rows = ", ".join(f"({', '.join(map(sql_of, row))})" for row in one.rows)
+                sql = f"SELECT {names(one.columns)} FROM VALUES {rows} AS a ({', '.join(map(quoted, one.names))})"
+                return limited(sql, names(one.columns), limits)
             case Select():
                 below = self.rows(one.input, version, renamed(limits, one.expressions))
                 return f"SELECT {select_list(one.expressions, one.columns)} FROM ({below}) AS a"

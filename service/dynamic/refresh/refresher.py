@@ -176,13 +176,16 @@ class _Refresh:
         if self._is_late(now):
             return self._overtaken(result, now.known)
         decision = without_query(now)
-        return None if decision is None else self._unchanged(now, decision)
+        if decision is None:
+            return None
+        self._complete_history(result, claimed=False)
+        return self._unchanged(now, decision)
 
     def under_claim(self, job: Job) -> Refreshed:
         result = self.parts.parts.commits.find(self.table.name, self.table.uuid)
         if self.becomes is None:
             self.table = self.parts.definitions.of(result)
-        self._complete_history(result)
+        self._complete_history(result, claimed=True)
         if (done := self.at_once(result)) is not None:
             return done
         record = self._record()
@@ -193,8 +196,9 @@ class _Refresh:
             raise
 
     def _refreshed(self, job: Job, result: Table, record: RefreshRecord) -> Refreshed:
-        now = self._situation(result)
         job.progress.phase = "planning"
+        latest = self.parts.definitions.records.refreshes_of(result.uuid, _MEASURED, state="done")
+        now = replace(self._situation(result), measured=measured_refreshes(latest, record.version))
         compiled = self.parts.compiled(now.definition, self.sources)
         if self.becomes is None:
             _check_columns(result, compiled)
@@ -245,10 +249,7 @@ class _Refresh:
         return min([self.of.pinned_ms, *(one.as_of_ms for one in self.sources if one.as_of_ms is not None)])
 
     def _situation(self, result: Table) -> Situation:
-        latest = self.parts.definitions.records.refreshes_of(result.uuid, _MEASURED, state="done")
-        definition = self.table.definition
-        measured = measured_refreshes(latest, definition.version)
-        return Situation(definition, result, self.parts.known(result), self.sources, measured, now_ms())
+        return Situation(self.table.definition, result, self.parts.known(result), self.sources, now_ms=now_ms())
 
     def _is_late(self, now: Situation) -> bool:
         """Whether the result stands for later rows of a source than this refresh has pinned."""
@@ -322,17 +323,21 @@ class _Refresh:
             started_ms=self.started_ms,
         )
 
-    def _complete_history(self, result: Table) -> None:
-        """Record how refreshes ended whose process ended first: the table says whether they were committed."""
+    def _complete_history(self, result: Table, *, claimed: bool) -> None:
+        """Record how refreshes ended whose process ended first: the table says whether they were committed. Without
+        the claim of the table, those that were not may still be in progress."""
         records = self.parts.definitions.records
         for left in records.refreshes_of(result.uuid, 10, state="running"):
             made = next((one for one in result.snapshots() if _is_of(one.summary, left)), None)
             if made is not None:
-                ended = replace(left, state="done", snapshot_id=made.snapshot_id, ended_ms=made.timestamp_ms)
-            else:
+                records.put_refresh(
+                    replace(left, state="done", snapshot_id=made.snapshot_id, ended_ms=made.timestamp_ms)
+                )
+            elif claimed:
                 why = "the service ended while it ran; nothing of it was committed"
-                ended = replace(left, state="failed", error_code="UNAVAILABLE", error=why, ended_ms=now_ms())
-            records.put_refresh(ended)
+                records.put_refresh(
+                    replace(left, state="failed", error_code="UNAVAILABLE", error=why, ended_ms=now_ms())
+                )
 
 
 def _is_of(summary: Mapping[str, str], refresh: RefreshRecord) -> bool:

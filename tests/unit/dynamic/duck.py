@@ -1,6 +1,7 @@
 """Dynamic tables on DuckDB: sources with versions, and results that are refreshed by plans. No Spark."""
 
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from service.model.dynamic.plan import RESULT, WEIGHT, ReplacedKeys, WeightedRow
 from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 
 Row = tuple[Any, ...]
+_numbers = itertools.count(1)
 _TYPES = {
     "VARCHAR": "string",
     "INTEGER": "integer",
@@ -62,11 +64,11 @@ class Duck:
                 for one in fields
             )
             self.db.execute(f"CREATE TABLE {name} ({columns})")
-            self.add(name)
+            self.add(name, fields)
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, fields: Sequence[Field] | None = None) -> None:
         """Make a table of the database a source."""
-        self.schemas[name] = fields_of(self.db, name)
+        self.schemas[name] = fields or fields_of(self.db, name)
         self.db.execute(f"CREATE TABLE {name}_v0 AS FROM {name}")
 
     def insert(self, table: str, rows: Iterable[Row]) -> None:
@@ -120,7 +122,7 @@ class DuckTable:
         for i, one in enumerate(self.tables):
             self.db.execute(f"CREATE OR REPLACE VIEW {new(i)} AS FROM {one.table}_v{self.seen}")
         self.compiled: CompiledPlans = compile_query(query, self.fields, self.types, **options)
-        self.result_table = f"result_{id(self)}"
+        self.result_table = f"result_{next(_numbers)}"
         self.db.execute(f"CREATE TABLE {self.result_table} AS {to_duck(self.compiled.full)}")
         self.columns = [row[0] for row in self.db.execute(f"DESCRIBE {self.result_table}").fetchall()]
 

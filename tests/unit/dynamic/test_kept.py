@@ -8,6 +8,7 @@ import pytest
 from service.dynamic.kept import NeededByDynamicTables
 from service.ledger.dynamic_cursors import Cursors
 from service.ledger.table_records import TableRecords
+from service.model.times import HOUR_MS, now_ms
 from tests.support.refreshing import Refreshing, add_rows
 
 FENCE = {"firn-fence": "batch"}
@@ -18,8 +19,9 @@ def world(tmp_path: Path) -> Refreshing:
     return Refreshing(tmp_path)
 
 
-def kept(world: Refreshing, name: str, hours: int = 1) -> dict[int, str]:
-    return NeededByDynamicTables(world.cursors, hours)(world.load(name))
+def kept(world: Refreshing, name: str, ahead_hours: int = 0) -> dict[int, str]:
+    """What is kept for an hour, some hours from now."""
+    return NeededByDynamicTables(world.cursors, 1, lambda: now_ms() + ahead_hours * HOUR_MS)(world.load(name))
 
 
 def test_the_snapshot_that_a_table_was_computed_from_is_kept_and_the_table_is_named(world: Refreshing) -> None:
@@ -35,11 +37,15 @@ def test_the_snapshot_that_a_table_was_computed_from_is_kept_and_the_table_is_na
     assert set(kept(world, "orders")) == {world.load("orders").current_snapshot_id}
 
 
-def test_nothing_is_kept_beyond_the_limit(world: Refreshing) -> None:
+def test_nothing_is_kept_longer_than_the_limit_after_a_later_one_took_its_place(world: Refreshing) -> None:
     world.base("orders")
     world.dynamic("totals", "orders")
     world.refresh("totals")
-    assert kept(world, "orders", hours=0) == {}
+    read = world.load("orders").current_snapshot_id
+    assert set(kept(world, "orders", ahead_hours=9)) == {read}  # it is the current one, however old
+    world.add("orders")
+    assert set(kept(world, "orders")) == {read}
+    assert kept(world, "orders", ahead_hours=2) == {}
 
 
 def test_what_a_refresh_reads_now_is_kept_too(world: Refreshing) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from pyiceberg.types import StringType
 
+from service.ledger.dynamic_tables import RefreshRecord
 from service.model.dynamic.definition import DEFINITION_PROPERTY, DynamicOptions
 from service.model.dynamic.state import state_of
-from tests.support.refreshing import STRICT, Refreshing, expire
+from tests.support.refreshing import INCREMENTAL, STRICT, Refreshing, expire
 
 
 @pytest.fixture
@@ -172,6 +173,43 @@ def test_the_history_says_what_each_refresh_did(world: Refreshing) -> None:
     assert world.known("totals").refreshed_ms == world.outcome.pinned_ms
 
 
+@pytest.mark.parametrize(
+    ("is_known", "first", "stages"),
+    [(True, "failed COMMIT_CONFLICT", 1), (False, "FULL RESULT_CHANGED", 2)],
+)
+def test_rows_that_others_add_between_the_computation_and_the_commit_do_not_stay(
+    world: Refreshing, is_known: bool, first: str, stages: int
+) -> None:
+    """A change cannot be applied to them; a full refresh is computed again, and replaces them."""
+    world.base("orders")
+    world.dynamic("totals", "orders", options=INCREMENTAL)
+    world.refresh("totals")
+    world.add("orders")
+    if not is_known:
+        world.add("totals")
+    steps: list[str] = []
+
+    def before(step: str, table: str) -> None:
+        if not steps:
+            world.add("totals")
+        steps.append(step)
+
+    world.engine.before = before
+    assert world.refresh("totals") == {"totals": first}
+    assert steps.count("stage") == stages
+    world.engine.before = lambda step, table: None
+    assert world.refresh("totals") == {"totals": "FULL RESULT_CHANGED" if is_known else "NO_DATA NO_CHANGES"}
+
+
+def test_a_compaction_between_the_computation_and_the_commit_does_no_harm(world: Refreshing) -> None:
+    world.base("orders")
+    world.dynamic("totals", "orders", options=INCREMENTAL)
+    world.refresh("totals")
+    world.add("orders")
+    world.engine.before = lambda step, table: world.compact("totals") if step == "stage" else None
+    assert world.refresh("totals") == {"totals": "INCREMENTAL REFRESH_MODE"}
+
+
 class Died(BaseException):
     """The process ended here."""
 
@@ -183,15 +221,24 @@ def test_a_refresh_whose_process_ended_is_completed_by_the_next_one(world: Refre
     world.refresh("totals")
     world.add("orders")
 
+    dead: list[str] = []
+
     def die(now: str, name: str) -> None:
         if now == step:
+            dead.append(now)
             raise Died
 
+    def put_unless_it_ended(record: RefreshRecord) -> None:
+        if not dead:
+            put(record)
+
     world.engine.before = die
+    put, world.records.put_refresh = world.records.put_refresh, put_unless_it_ended  # type: ignore[method-assign]
     world.refresh("totals")
     later = world.restarted()
     mode = later.refresh("totals")["totals"]
     assert mode == ("NO_DATA NO_CHANGES" if step == "committed" else "INCREMENTAL THRESHOLD")
     totals = later.load("totals")
     assert len(totals.snapshots()) == 2
-    assert {one.state for one in later.records.refreshes_of(table.uuid, 10)} <= {"done", "failed"}
+    states = [one.state for one in later.records.refreshes_of(table.uuid, 10)]
+    assert states == ["done", "done" if step == "committed" else "failed", "done"]

@@ -51,7 +51,7 @@ ROUNDS = (
         "UPDATE orders SET o_custkey = NULL WHERE o_orderkey % 109 = 19",
         "UPDATE supplier SET s_nationkey = NULL WHERE s_suppkey % 11 = 4",
         "INSERT INTO supplier SELECT * REPLACE (NULL AS s_suppkey) FROM supplier WHERE s_suppkey = 5",
-        "INSERT INTO partsupp SELECT * REPLACE (ps_suppkey % 9 + 1 AS ps_suppkey) FROM partsupp WHERE ps_partkey % 7 = 1",
+        "INSERT INTO partsupp SELECT * REPLACE (ps_suppkey % 9 AS ps_suppkey) FROM partsupp WHERE ps_partkey % 7 = 1",
         "DELETE FROM region WHERE r_name = 'AFRICA'",
     ),
 )

@@ -11,6 +11,7 @@ from service.dynamic.query.compiled import NotIncremental
 from service.dynamic.query.dialect import place
 from service.dynamic.query.operators import Group, Operator, SourceRows
 from service.dynamic.query.rows import Rows
+from service.dynamic.query.sql_types import has_map
 from service.errors import InvalidQuery
 from service.model.schema.types import ColumnType, Field, fold_case
 
@@ -112,6 +113,11 @@ class Context:
     """The operators found so far, in order."""
     _count: int = 0
 
+    @property
+    def has_maps(self) -> bool:
+        """Whether a source has a column with a map."""
+        return any(has_map(field.type) for _, fields in self.sources.values() for field in fields)
+
     def fresh(self, name: str) -> str:
         """A new name of a column."""
         self._count += 1
@@ -147,7 +153,8 @@ class Context:
         """Another reading of a source."""
         number, fields = self.sources[key]
         named = [(each.name, self.fresh(each.name)) for each in fields]
-        return SourceRows(number, {new: name for name, new in named}), named
+        required = frozenset(new for (_, new), each in zip(named, fields, strict=True) if each.required)
+        return SourceRows(number, {new: name for name, new in named}, required), named
 
 
 def same_name(one: str, other: str) -> bool:

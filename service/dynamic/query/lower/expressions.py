@@ -14,6 +14,8 @@ from service.dynamic.query.lower.functions import (
     GENERATORS,
     PLACES,
     SCALAR,
+    UNITS,
+    WITH_UNIT,
 )
 from service.dynamic.query.lower.subqueries import membership, scalar
 from service.dynamic.query.lower.windows import window
@@ -73,6 +75,10 @@ def lower(ctx: Context, node: exp.Expr, block: SelectBlock) -> exp.Expr:
 
 
 def _rebuilt(ctx: Context, node: exp.Expr, block: SelectBlock) -> exp.Expr:
+    if function_name(node) in WITH_UNIT and len(node.expressions) == 3 and node.expressions[0].name.lower() in UNITS:
+        unit, *others = node.expressions
+        arguments = [exp.Var(this=unit.name), *(lower(ctx, each, block) for each in others)]
+        return exp.Anonymous(this=node.this, expressions=arguments)
     args: dict[str, Any] = {}
     for name, value in node.args.items():
         if isinstance(value, list):

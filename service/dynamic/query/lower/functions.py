@@ -24,7 +24,8 @@ SCALAR = split_words(
     right rint rlike round rpad rtrim sec second sentences sequence sha sha1 sha2 shiftleft shiftright
     shiftrightunsigned sign signum sin sinh size slice smallint sort_array soundex space split split_part sqrt
     startswith str_to_map string struct substr substring substring_index tan tanh timestamp timestamp_micros
-    timestamp_millis timestamp_seconds tinyint to_binary to_char to_date to_json to_number to_timestamp
+    timestamp_millis timestamp_seconds timestampadd timestampdiff tinyint to_binary to_char to_date to_json to_number
+    to_timestamp
     to_timestamp_ltz to_timestamp_ntz to_unix_timestamp to_utc_timestamp to_varchar translate trim trunc try_add
     try_divide try_element_at try_make_timestamp try_mod try_multiply try_subtract try_to_binary try_to_date
     try_to_number try_to_timestamp ucase unbase64 unhex unix_date unix_micros unix_millis unix_seconds upper url_decode
@@ -55,6 +56,9 @@ PEERS = split_words("rank dense_rank percent_rank cume_dist")
 """Window functions that give rows of equal order equal values."""
 PLACES = split_words("row_number ntile lag lead first_value last_value nth_value first last")
 """Window functions that depend on the order of all rows."""
+WITH_UNIT = split_words("dateadd date_add datediff date_diff timestampadd timestampdiff")
+"""Functions whose first argument is a unit of time if they have three."""
+UNITS = split_words("year quarter month week day dayofyear hour minute second millisecond microsecond")
 GENERATORS = split_words(
     "explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack variant_explode"
 )

@@ -13,11 +13,11 @@ from service.dynamic.query.lower.context import (
     same_name,
 )
 from service.dynamic.query.lower.expressions import lower
-from service.dynamic.query.lower.subqueries import add_join, conjuncts
-from service.dynamic.query.operators import Matched, Operator, Select, Union, column, used
+from service.dynamic.query.lower.subqueries import add_condition, add_join, conjuncts
+from service.dynamic.query.operators import Constants, Filter, Matched, Operator, Select, Union, column, used
 from service.dynamic.query.sql_types import typed_null
 
-LAKE = "lake"
+_PIVOT = "PIVOT and UNPIVOT are not supported in an incremental refresh"
 _KINDS = {"", "INNER", "OUTER", "CROSS", "SEMI", "ANTI"}
 
 
@@ -25,7 +25,8 @@ def from_clause(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: Nam
     """The rows of FROM and its joins."""
     start = node.args.get("from_")
     if start is None:
-        ctx.unsupported(node, "a query without FROM")
+        one_row = Constants((ctx.fresh("one"),), [[exp.Literal.number(1)]])
+        return SelectBlock(one_row, NameScope([], [], outer), ctes)
     operator, scope = _item(ctx, start.this, ctes, outer)
     block = SelectBlock(operator, scope, ctes)
     _joins(ctx, node.args.get("joins") or [], block, outer)
@@ -55,6 +56,11 @@ def _join(ctx: Context, join: exp.Join, block: SelectBlock, outer: NameScope | N
     both = NameScope(relations, [*left_scope.visible, *right_scope.visible], outer)
     shared = _shared(ctx, join, left_scope, right_scope, natural=method == "NATURAL")
     conditions: list[exp.Expr] = [exp.EQ(this=column(a), expression=column(b)) for _, a, b in shared]
+    if join.args.get("on") is not None and not side and kind in ("", "INNER"):
+        block.operator, block.scope = _combined(ctx, side, left, right, conditions), both
+        both.block = block
+        add_condition(ctx, join.args["on"], block, lower)
+        return
     if join.args.get("on") is not None:
         inside = SelectBlock(add_join(left, right, []), NameScope(relations, both.visible, outer), block.ctes)
         for each in conjuncts(join.args["on"]):
@@ -83,24 +89,19 @@ def _combined(ctx: Context, side: str, left: Operator, right: Operator, conditio
     if side == "RIGHT":
         return Matched("LEFT", right, left, conditions)
     if side == "FULL":
-        nulls = typed_nulls(ctx, left)
-        only_right = Select(
-            Matched("LEFT ANTI", right, left, conditions), {**nulls, **{c: column(c) for c in right.produced}}
-        )
+        only_right = _with_nulls(ctx, Matched("LEFT ANTI", right, left, conditions), left)
         names = (*left.produced, *right.produced)
         return Union([Matched("LEFT", left, right, conditions), only_right], {name: (name, name) for name in names})
     return add_join(left, right, conditions)
 
 
-def typed_nulls(ctx: Context, one: Operator) -> dict[str, exp.Expr]:
-    """Nulls of the types of an operator's columns."""
-    found: dict[str, exp.Expr] = {}
-    for name, kind in ctx.column_types(one).items():
-        null = typed_null(kind)
-        if null is None:
-            ctx.unsupported(exp.Null(), f"FULL JOIN with a column of type {kind}")
-        found[name] = null
-    return found
+def _with_nulls(ctx: Context, one: Operator, other: Operator) -> Operator:
+    """The rows of an operator, with nulls as the columns of another."""
+    nulls = {name: typed_null(kind) for name, kind in ctx.column_types(other).items()}
+    if None in nulls.values():  # A nested type: no row of the other operator matches.
+        return Matched("LEFT", one, Filter(other, [exp.false()]), [exp.false()])
+    values = {name: value for name, value in nulls.items() if value is not None}
+    return Select(one, {**values, **{name: column(name) for name in one.produced}})
 
 
 def _shared(
@@ -151,9 +152,13 @@ def _item(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: NameScope |
     if isinstance(node, exp.Table):
         return _table(ctx, node, ctes, outer)
     if isinstance(node, exp.Subquery):
+        if node.args.get("pivots"):
+            ctx.refuse("PIVOT", _PIVOT, node)
         ctx.check_args(node, "this", "alias", "with_")
         lowered = ctx.query(ctx, node.this if not node.args.get("with_") else node, ctes, None)
         return _renamed(ctx, node, lowered, (node.alias,) if node.alias else (), (), outer)
+    if isinstance(node, exp.Values):
+        return _values(ctx, node, ctes, outer)
     if isinstance(node, exp.Lateral | exp.Unnest):
         ctx.refuse("GENERATOR", "LATERAL makes several rows of one", node)
     ctx.unsupported(node, f"{node.sql('spark')[:60]} in FROM")
@@ -165,7 +170,7 @@ def _table(ctx: Context, node: exp.Table, ctes: dict[str, Cte], outer: NameScope
     if node.args.get("sample"):
         ctx.refuse("NON_DETERMINISTIC", "TABLESAMPLE depends on chance", node)
     if node.args.get("pivots"):
-        ctx.refuse("PIVOT", "PIVOT and UNPIVOT are not supported in an incremental refresh", node)
+        ctx.refuse("PIVOT", _PIVOT, node)
     ctx.check_args(node, "this", "db", "catalog", "alias")
     parts = [part.name for part in node.parts]
     if any(not isinstance(part, exp.Identifier) for part in node.parts):
@@ -180,6 +185,21 @@ def _table(ctx: Context, node: exp.Table, ctes: dict[str, Cte], outer: NameScope
     named = _aliases(ctx, node, named)
     path = (node.alias,) if node.alias else tuple(parts)
     return source, NameScope([Relation(path, tuple(named))], list(named), outer)
+
+
+def _values(
+    ctx: Context, node: exp.Values, ctes: dict[str, Cte], outer: NameScope | None
+) -> tuple[Operator, NameScope]:
+    ctx.check_args(node, "expressions", "alias")
+    nothing = SelectBlock(Constants((), []), NameScope([], []), ctes)
+    rows = [
+        [lower(ctx, value, nothing) for value in (row.expressions if isinstance(row, exp.Tuple) else [row])]
+        for row in node.expressions
+    ]
+    named = [(f"col{i + 1}", ctx.fresh(f"col{i + 1}")) for i in range(len(rows[0]))]
+    constants = Constants(tuple(new for _, new in named), rows)
+    named = _aliases(ctx, node, named)
+    return constants, NameScope([Relation((node.alias,), tuple(named))] if node.alias else [], list(named), outer)
 
 
 def _renamed(

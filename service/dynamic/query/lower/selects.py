@@ -15,7 +15,7 @@ Items = list[tuple[str | None, exp.Expr]]
 """The select list: name, if it has one, and value."""
 _SELECT = (
     *("with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "windows", "hint"),
-    *("laterals", "operation_modifiers"),
+    "laterals",
 )
 
 
@@ -83,7 +83,7 @@ def _select(ctx: Context, node: exp.Select, ctes: dict[str, Cte], outer: NameSco
     if windows:
         if block.outer:
             ctx.refuse("CORRELATED", "a window function in a correlated subquery", node)
-        partitioned(block, lambda each, values: as_columns(ctx, each, values))
+        partitioned(ctx, block, lambda each, values: as_columns(ctx, each, values))
     if whole and having is not None and block.outer:
         ctx.refuse("CORRELATED", "HAVING without GROUP BY in a correlated subquery", having)
     return _result(ctx, node, block, outputs, whole=whole)

@@ -14,6 +14,7 @@ from service.dynamic.query.operators import (
     Select,
     Union,
     column,
+    never_null,
     substitute,
     used,
 )
@@ -91,7 +92,7 @@ def add_condition(ctx: Context, node: exp.Expr, block: SelectBlock, lower: Lower
 def _semi_join(ctx: Context, node: exp.Expr, block: SelectBlock, lower: Lower, negated: bool) -> None:
     right, outer, tests = _members(ctx, node, block, lower)
     if negated:
-        tests = [_not_false(test) for test in tests]
+        tests = [_not_false(test, block.operator, right) for test in tests]
     kind = "LEFT ANTI" if negated else "LEFT SEMI"
     ctx.classes[("not " if negated else "") + ("exists" if isinstance(node, exp.Exists) else "in")] = None
     block.operator = Matched(kind, block.operator, right, [*outer, *tests])
@@ -128,8 +129,10 @@ def _side(value: exp.Expr) -> exp.Expr:
     return value if isinstance(value, exp.Column) else exp.Paren(this=value)
 
 
-def _not_false(test: exp.Expr) -> exp.Expr:
+def _not_false(test: exp.Expr, left: Operator, right: Operator) -> exp.Expr:
     """True if the comparison is true or null: such a row keeps NOT IN from being true."""
+    if never_null(test.this, left) and never_null(test.expression, right):
+        return test
     return exp.Or(this=test, expression=_is_null(test))
 
 
@@ -156,7 +159,7 @@ def membership(ctx: Context, node: exp.Expr, block: SelectBlock, lower: Lower) -
     parts = [part(Matched("LEFT SEMI", left, right, [*outer, *tests]), exp.true())]
     rest: Operator = Matched("LEFT ANTI", left, right, [*outer, *tests])
     if tests:
-        unknown = [_not_false(test) for test in tests]
+        unknown = [_not_false(test, left, right) for test in tests]
         null = exp.Cast(this=exp.Null(), to=exp.DataType.build("boolean"))
         parts.append(part(Matched("LEFT SEMI", rest, right, [*outer, *unknown]), null))
         rest = Matched("LEFT ANTI", rest, right, [*outer, *unknown])

@@ -74,7 +74,7 @@ def _spec(ctx: Context, spec: exp.Expr) -> exp.Expr:
     return spec.copy()
 
 
-def partitioned(block: SelectBlock, columns: Callable[[SelectBlock, list[exp.Expr]], list[str]]) -> None:
+def partitioned(ctx: Context, block: SelectBlock, columns: Callable[[SelectBlock, list[exp.Expr]], list[str]]) -> None:
     """Add the window functions that were found above the block's operator, one operator for each partitioning."""
     found = block.windows or []
     block.windows = None
@@ -88,4 +88,6 @@ def partitioned(block: SelectBlock, columns: Callable[[SelectBlock, list[exp.Exp
             one.function.set("partition_by", [column(key) for key in keys])
             functions[one.name] = one.function
         ties = frozenset(one.name for one in ones if one.tie_break)
-        block.operator = Windows(block.operator, keys, functions, ties)
+        if ties and ctx.has_maps:
+            ctx.refuse("MAP_KEY", "a window function orders rows that have a map", None)
+        block.operator = Windows(block.operator, keys, functions, ties, comparable=not ctx.has_maps)

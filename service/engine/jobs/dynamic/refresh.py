@@ -15,13 +15,13 @@ from service.engine.iceberg.tables import as_if
 from service.engine.jobs.dynamic import statements
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, StagedRefresh
 from service.engine.jobs.dynamic.result import ResultRows
-from service.engine.jobs.dynamic.settings import few_rows, for_refresh
+from service.engine.jobs.dynamic.settings import few_rows, for_refresh, in_one_task
 from service.engine.jobs.dynamic.sources import open_changes, opened_rows
 from service.engine.jobs.dynamic.views import RefreshViews
 from service.engine.jobs.dynamic.written import RefreshFiles, live_rows
 from service.engine.jobs.edits.publish import StagedEdit, commit_staged
 from service.engine.session.spark_types import SparkSession
-from service.model.dynamic.plan import RESULT, IncrementalPlan
+from service.model.dynamic.plan import RESULT, IncrementalPlan, WeightedRows, new, old
 
 PlanOf = Callable[[Mapping[int, int]], IncrementalPlan]
 """The plan for a refresh, by the sources that have changed and how many of their rows did. What it raises ends the
@@ -68,24 +68,44 @@ def stage_change(session: SparkSession, job: RefreshJob, plan_of: PlanOf) -> Sta
         if not changed:
             return _nothing(session, job)
         plan = plan_of(changed)
-        read = _views_read(plan)
-        stack.enter_context(opened_rows(views, job.sources, read))
+        words = views_read(plan)
+        stack.enter_context(opened_rows(views, job.sources, words))
         result = ResultRows(views, job, few=few_rows(job))
-        if RESULT in read:
+        if RESULT in words:
             result.open()
-        for step in plan.steps:
-            if step.kept and not result.few:
-                views.keep(step.view, step.sql)
-                views.count(step.view)
-            else:
-                views.make(step.view, step.sql)
+        if not _make_steps(result, plan) and result.few:
+            stack.enter_context(in_one_task(session))
         return RefreshFiles(result, result.net(plan.change)).stage(changed)
 
 
-def _views_read(plan: IncrementalPlan) -> frozenset[str]:
-    """The words of the plan's SQL, among which are the views that it reads."""
-    texts = [step.sql for step in plan.steps]
-    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
+def views_read(plan: IncrementalPlan) -> frozenset[str]:
+    """The words of a plan's SQL, among which are the views that it reads."""
+    change = plan.change
+    named = [change.view] if isinstance(change, WeightedRows) else [change.keys, change.rows]
+    return frozenset(named).union(*(_words(step.sql) for step in plan.steps))
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+def _make_steps(result: ResultRows, plan: IncrementalPlan) -> bool:
+    """Make the views of a plan. Returns whether they read files."""
+    views, sources = result.views, result.job.sources
+    reading = {name for source in sources for name in (new(source.number), old(source.number))}
+    if result.rows is None:
+        reading.add(RESULT)
+    for step in plan.steps:
+        if not reading.isdisjoint(_words(step.sql)):
+            reading.add(step.view)
+        if step.kept and not result.few:
+            views.keep(step.view, step.sql)
+            views.count(step.view)
+        elif step.kept and step.view in reading:
+            views.keep(step.view, step.sql)
+        else:  # also if it is kept: few rows of this process are computed again in less time than keeping them takes
+            views.make(step.view, step.sql)
+    return not reading.isdisjoint(views_read(plan))
 
 
 def _nothing(session: SparkSession, job: RefreshJob) -> StagedRefresh:

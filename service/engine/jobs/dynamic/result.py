@@ -36,8 +36,8 @@ class NetChange:
     """The view of the rows among which those that go are, with their places."""
     came: int
     went: int
-    repeated: bool
-    """Whether a row comes several times."""
+    most: int
+    """How often the most frequent one comes."""
     keys: int | None = None
     few: pa.Table | None = None
     """The rows with their weights, if they are few."""
@@ -108,13 +108,13 @@ class ResultRows:
             if not by:  # an aggregate without groups has a row even if there is no key
                 rows = f"({statements.with_keys(rows, _KEYS, by)})"
             sides = [(rows, 1), (held, -1)]
-        self.views.keep(_NET, statements.net(sides, schema))
-        found = self._few_net() if self.few else None
+        text = statements.net(sides, schema)
+        found = self._few_net(text) if self.few else None
         if found is not None:
-            came, went, most = few.totals(found)
-        else:
-            came, went, most = (int(n) for n in self.views.session.sql(statements.sums(_NET)).collect()[0])
-        return NetChange(_NET, held, came, went, most > 1, keys, found)
+            return NetChange(_NET, held, *few.totals(found), keys, found)
+        self.views.keep(_NET, text)
+        came, went, most = (int(n) for n in self.views.session.sql(statements.sums(_NET)).collect()[0])
+        return NetChange(_NET, held, came, went, most, keys)
 
     def _held(self, change: ReplacedKeys, by: tuple[Field, ...]) -> tuple[str, int | None]:
         """The view of the rows with the keys, and how many keys there are, if that costs nothing more."""
@@ -125,7 +125,10 @@ class ResultRows:
         keys = self.views.count(_KEYS)
         return self.views.keep(_HELD, statements.with_keys(_PLACED, _KEYS, by)), keys
 
-    def _few_net(self) -> pa.Table | None:
+    def _few_net(self, text: str) -> pa.Table | None:
+        """The rows, if they are few. If they are not, they are computed again: keeping them all the same would take
+        longer than that saves, because few changed rows seldom change many of the result."""
+        self.views.make(_NET, text)
         found = collect(self.views.session.sql(f"SELECT * FROM {_NET} LIMIT {_FEW_ROWS + 1}"))
         return found if found.num_rows <= _FEW_ROWS else None
 

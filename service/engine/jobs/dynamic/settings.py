@@ -1,16 +1,16 @@
 """Spark's settings while a refresh runs."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from service.engine.jobs.dynamic.job import RefreshJob
 from service.engine.jobs.select import aggregate_from_metadata
 from service.engine.session.spark_types import SparkSession
 from service.model.schema.types import has_uuid
 
-# A change of so few rows is computed by one task in each stage, and all stages are one job.
+# A change of so few rows is computed in one Spark job.
 _FEW_ROWS = 20_000
-_FOR_FEW = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+_ADAPTIVE, _PARTITIONS = "spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions"
 
 
 @contextmanager
@@ -20,14 +20,24 @@ def for_refresh(session: SparkSession, job: RefreshJob, *, full: bool = False) -
     if full or not few_rows(job):
         yield
         return
-    before = {name: str(session.conf.get(name)) for name in _FOR_FEW}
+    # Adaptive execution runs a job for each stage.
+    with _set(session, _ADAPTIVE, "false"):
+        yield
+
+
+def in_one_task(session: SparkSession) -> AbstractContextManager[None]:
+    """For the block, shuffles have one task: for rows that are all in this process."""
+    return _set(session, _PARTITIONS, "1")
+
+
+@contextmanager
+def _set(session: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = str(session.conf.get(name))
+    session.conf.set(name, value)
     try:
-        for name, value in _FOR_FEW.items():
-            session.conf.set(name, value)
         yield
     finally:
-        for name, value in before.items():
-            session.conf.set(name, value)
+        session.conf.set(name, before)
 
 
 def few_rows(job: RefreshJob) -> bool:

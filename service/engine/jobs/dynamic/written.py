@@ -80,7 +80,7 @@ class RefreshFiles:
         net, schema, session = self.net, self.job.schema, self.views.session
         if net.few is not None and net.came <= _FEW_ROWS:
             return small_frame(session, few.new_rows(net.few, schema))
-        return session.sql(statements.new_rows(net.view, schema, repeated=net.repeated))
+        return session.sql(statements.new_rows(net.view, schema, repeated=net.most > 1))
 
     def _kept(self) -> tuple[DataFrame, int]:
         """The rows that stay of the files to write again, and how many there are."""

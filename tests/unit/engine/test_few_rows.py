@@ -1,0 +1,97 @@
+"""A change of few rows: added up, found and written by contents, as Spark compares them."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from service.engine.jobs.dynamic import few
+from service.model.dynamic.contents import contents, some_of
+from service.model.dynamic.plan import WEIGHT
+from service.model.names import PLACE_COLUMNS
+from service.model.schema.types import Field, Primitive, TableSchema
+
+SCHEMA = TableSchema((Field("k", Primitive("long")), Field("v", Primitive("double"))))
+
+
+def net(*rows: tuple[int | None, float | None, int]) -> pa.Table:
+    k, v, weights = ([row[i] for row in rows] for i in range(3))
+    return pa.table(
+        {"k": pa.array(k, pa.int64()), "v": pa.array(v, pa.float64()), WEIGHT: pa.array(weights, pa.int64())}
+    )
+
+
+def stored(*rows: tuple[int | None, float | None, str, int]) -> pa.Table:
+    k, v, files, positions = ([row[i] for row in rows] for i in range(4))
+    file, pos = PLACE_COLUMNS
+    return pa.table(
+        {
+            "k": pa.array(k, pa.int64()),
+            "v": pa.array(v, pa.float64()),
+            file: files,
+            pos: pa.array(positions, pa.int64()),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind"),
+    [
+        (float("nan"), float("nan"), pa.float64()),
+        (0.0, -0.0, pa.float64()),
+        ([("a", 1), ("b", None)], [("b", None), ("a", 1)], pa.map_(pa.string(), pa.int64())),
+        ([{"x": 0.0}], [{"x": -0.0}], pa.list_(pa.struct([("x", pa.float64())]))),
+        (None, None, pa.string()),
+    ],
+)
+def test_values_that_spark_takes_for_equal_are_equal(one: object, other: object, kind: pa.DataType) -> None:
+    found = list(contents(pa.table({"a": pa.array([one, other], kind)})))
+    assert found[0] == found[1]
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind"),
+    [
+        (None, "", pa.string()),
+        ([], None, pa.list_(pa.int64())),
+        ([1, None], [1], pa.list_(pa.int64())),
+        ({"x": None}, None, pa.struct([("x", pa.int64())])),
+    ],
+)
+def test_other_values_differ(one: object, other: object, kind: pa.DataType) -> None:
+    found = list(contents(pa.table({"a": pa.array([one, other], kind)})))
+    assert found[0] != found[1]
+
+
+def test_of_equal_rows_as_many_as_wanted_are_taken() -> None:
+    wanted = Counter({(1,): 2, (3,): 1})
+    assert some_of(pa.table({"a": [1, 2, 1, 1]}), wanted) == [0, 2]
+    assert {content: count for content, count in wanted.items() if count} == {(3,): 1}
+
+
+def test_weights_are_totalled_by_their_signs() -> None:
+    assert few.totals(net((1, 1.0, 3), (2, None, -2), (3, 0.5, 1))) == (4, 2, 3)
+    assert few.totals(net()) == (0, 0, 0)
+
+
+def test_rows_that_go_are_found_as_often_as_they_go() -> None:
+    rows = stored((1, 0.0, "a", 0), (1, -0.0, "a", 1), (1, 0.0, "b", 0), (None, None, "b", 4))
+    found = few.places(rows, net((1, 0.0, -2), (None, None, -1)), SCHEMA)
+    assert found is not None
+    assert {path: at.to_pylist() for path, at in found.items()} == {"a": [0, 1], "b": [4]}
+
+
+def test_no_place_is_given_if_a_row_is_missing() -> None:
+    assert few.places(stored((1, 0.0, "a", 0)), net((1, 0.0, -2)), SCHEMA) is None
+
+
+def test_the_rows_at_other_places_stay() -> None:
+    rows = stored((1, 0.0, "a", 0), (2, 0.0, "a", 1), (3, 0.0, "b", 0))
+    left = few.without(rows, {"a": pa.array([1]), "c": pa.array([0])})
+    assert left["k"].to_pylist() == [1, 3]
+
+
+def test_each_row_that_comes_is_written_as_often_as_it_comes() -> None:
+    rows = few.new_rows(net((1, 1.0, 2), (2, 2.0, -1), (None, None, 1)), SCHEMA)
+    assert rows.to_pylist() == [{"k": 1, "v": 1.0}, {"k": 1, "v": 1.0}, {"k": None, "v": None}]
