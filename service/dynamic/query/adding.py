@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from service.dynamic.query.changes import Changes
+from service.dynamic.query.changes import Changes, netted
 from service.dynamic.query.dialect import quoted, sql_of
 from service.dynamic.query.limits import Limit, Pair
 from service.dynamic.query.operators import Group, Operator, Select, column
@@ -164,9 +164,7 @@ def _totals(changes: Changes, how: Adding) -> str:
     by = [*map(quoted, core.keys), *(f"a{i}" for i in range(len(how.arguments)))]
     if any(kind in ("min", "max") for kind, _ in how.kinds.values()):
         # A value that came and went as often did neither.
-        total = f"SUM({WEIGHT})"
-        groups = ", ".join(by)
-        rows = f"SELECT {groups}, {total} AS {WEIGHT} FROM ({rows}) AS a GROUP BY {groups} HAVING {total} <> 0"
+        rows = netted(", ".join(by), rows)
     values = [*map(quoted, core.keys), "COUNT(*) AS touched"]
     for name, (kind, number) in how.kinds.items():
         value = f"a{number}"
