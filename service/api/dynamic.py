@@ -166,7 +166,7 @@ async def refresh_dynamic_table(
     response_model=AuditDynamicTableResult,
     response_description="what differs",
     responses=_FAILURES,
-    openapi_extra=_body(AuditDynamicTable),
+    openapi_extra=_body(AuditDynamicTable, handlers.audit_dynamic_table.EXAMPLES[0]),
 )
 async def audit_dynamic_table(request: Request, name: str, key: _Key = None) -> Any:
     return await _respond(request, AuditDynamicTable, key, table=name)
