@@ -7,6 +7,7 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic.json_schema import SkipJsonSchema
 
 import handlers.alter_dynamic_table
+import handlers.audit_dynamic_table
 import handlers.create_dynamic_table
 from handlers.alter_dynamic_table import AlterDynamicTable, AlterDynamicTableResult
 from handlers.audit_dynamic_table import AuditDynamicTable, AuditDynamicTableResult
@@ -166,7 +167,7 @@ async def refresh_dynamic_table(
     response_model=AuditDynamicTableResult,
     response_description="what differs",
     responses=_FAILURES,
-    openapi_extra=_body(AuditDynamicTable),
+    openapi_extra=_body(AuditDynamicTable, handlers.audit_dynamic_table.EXAMPLES[0]),
 )
 async def audit_dynamic_table(request: Request, name: str, key: _Key = None) -> Any:
     return await _respond(request, AuditDynamicTable, key, table=name)
