@@ -166,6 +166,7 @@ def edited(firn: Firn, tenant: str, files: int = 1, **properties: Any) -> TableB
     table.ok("DELETE", filter={"id": {"in": [n * ROWS for n in range(files)]}})
     found = list_files(table.loaded)
     assert (len(found.data), found.deletes) == (files, files)
+    assert not any("/data//" in delete for file in found.data for delete in file.deletes)
     assert min(file.bytes for file in found.data) > small_bytes(CompactionSettings(), 1)
     return table
 
