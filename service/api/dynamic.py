@@ -7,6 +7,7 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic.json_schema import SkipJsonSchema
 
 import handlers.alter_dynamic_table
+import handlers.audit_dynamic_table
 import handlers.create_dynamic_table
 from handlers.alter_dynamic_table import AlterDynamicTable, AlterDynamicTableResult
 from handlers.audit_dynamic_table import AuditDynamicTable, AuditDynamicTableResult
