@@ -171,3 +171,12 @@ def test_columns_with_maps_are_kept_but_not_compared() -> None:
     found = compile_query("SELECT DISTINCT m FROM t", [fields], types).not_incremental
     assert found is not None
     assert found.code == "MAP_KEY"
+
+
+def test_a_map_that_the_query_makes_is_not_compared_either() -> None:
+    def types(sql: str) -> tuple[Field, ...]:
+        return (Field("m", Map(TEXT, LONG)),)
+
+    found = compile_query("SELECT DISTINCT MAP('a', id) AS m FROM t", [[Field("id", LONG)]], types).not_incremental
+    assert found is not None
+    assert found.code == "MAP_KEY"
