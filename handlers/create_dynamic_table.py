@@ -84,6 +84,9 @@ EXAMPLES = (
 
 class CreateDynamicTable(DeclarationRequest, BackgroundRequest):
     operation: Literal["CREATE_DYNAMIC_TABLE"]
+    confirm: bool = Field(
+        default=False, description="needed with `replace` to take away a column that other dynamic tables read"
+    )
 
 
 class DeclaredQuery(TableAddress):
@@ -177,6 +180,8 @@ def _existed(
         return CreateDynamicTableResult(**fields, table_created=False, table_existed=True)
     declared = creations.declared(request.declaration, table, call)
     change = creations.change(declared, table, known)
+    if not request.confirm:
+        creations.check_readers(table, change, call)
     fields = _fields(declared.definition, declared.schema, before or change.change, change)
     replaces = change.change in ("columns_added", "rebuild")
     if request.dry_run:

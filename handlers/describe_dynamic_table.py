@@ -61,7 +61,7 @@ EXAMPLES = (
     Example(
         "Describe a dynamic table",
         {"operation": "DESCRIBE_DYNAMIC_TABLE", **DETAILS},
-        response(description=DESCRIBED),
+        response(dynamic_table=DESCRIBED),
         given=CREATED,
     ),
 )
@@ -101,7 +101,7 @@ class DynamicTableDescription(DeclaredOptions, DynamicTableState):
 
 
 class DescribeDynamicTableResult(Result):
-    description: DynamicTableDescription = Field(description="the dynamic table's description")
+    dynamic_table: DynamicTableDescription = Field(description="the dynamic table's description")
 
 
 @operation(DescribeDynamicTable, DescribeDynamicTableResult, pool="metadata", examples=EXAMPLES)
@@ -113,7 +113,7 @@ def describe_dynamic_table(
     refreshes = definitions.records.refreshes_of(table.uuid, _MEASURED)
     now, declared = now_ms(), found.definition
     return DescribeDynamicTableResult(
-        description=DynamicTableDescription(
+        dynamic_table=DynamicTableDescription(
             **table_state(found, now),
             **declared_options(declared.options).model_dump(),
             table_id=table.uuid,

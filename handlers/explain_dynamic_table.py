@@ -32,7 +32,7 @@ EXAMPLES = (
         response(
             snapshot=False,
             incremental=False,
-            not_incremental={"code": "LIMIT", "message": "<any>", "line": 3, "column": "<any>"},
+            not_incremental={"code": "LIMIT", "message": "<any>", "line": "<any>", "column": "<any>"},
             classes=[],
             sources=[SOURCES[0]],
             hidden_columns=[],
@@ -48,7 +48,7 @@ EXAMPLES = (
             classes=["inner join", "projection"],
             sources=SOURCES,
             hidden_columns=[],
-            plan={"applied": "by rows", "steps": "<any>"},
+            incremental_plan={"applied": "by rows", "steps": "<any>"},
         ),
         given=CREATED,
     ),
@@ -106,7 +106,7 @@ class ExplainDynamicTableResult(Result):
     classes: list[str] = Field(description="the operators of the query")
     sources: list[ReadSource] = Field(description="the tables that it reads; the first is source 0")
     hidden_columns: list[str] = Field(description="columns that the table has beside those of the query")
-    plan: RefreshPlan | None = omit_when_null("how a refresh computes the change; absent if it cannot")
+    incremental_plan: RefreshPlan | None = omit_when_null("how a refresh computes the change; absent if it cannot")
 
 
 @operation(ExplainDynamicTable, ExplainDynamicTableResult, pool="queries", examples=EXAMPLES)
@@ -127,7 +127,7 @@ def explain_dynamic_table(
             for table, one in zip(compiled.sources, query.sources, strict=True)
         ],
         hidden_columns=list(query.hidden),
-        plan=None if why is not None else _plan(query.plan(_changed(request, compiled))),
+        incremental_plan=None if why is not None else _plan(query.plan(_changed(request, compiled))),
     )
 
 

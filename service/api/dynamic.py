@@ -6,6 +6,9 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Header, Query, Request
 from pydantic.json_schema import SkipJsonSchema
 
+import handlers.alter_dynamic_table
+import handlers.audit_dynamic_table
+import handlers.create_dynamic_table
 from handlers.alter_dynamic_table import AlterDynamicTable, AlterDynamicTableResult
 from handlers.audit_dynamic_table import AuditDynamicTable, AuditDynamicTableResult
 from handlers.create_dynamic_table import CreateDynamicTable, CreateDynamicTableResult
@@ -17,6 +20,7 @@ from handlers.refresh_history import RefreshHistory, RefreshHistoryResult
 from service.api.exchange import api_of, call_of, disconnected, failures, read_body, response_of
 from service.errors import InvalidRequest
 from service.model import wire
+from service.operations.operation import Example
 from service.operations.operation import Request as OperationRequest
 
 TABLES = "/dynamic-tables"
@@ -41,12 +45,13 @@ _SCOPE, _STATE = _param("`tenant` for all namespaces of the tenant"), _param("on
 _FAILURES = failures(400, 404, 409, 413, 422, 429, 500, 503, 504)
 
 
-def _body(model: type[OperationRequest]) -> dict[str, Any]:
+def _body(model: type[OperationRequest], example: Example) -> dict[str, Any]:
     """The body of a route: the fields of an operation, without those that the path says."""
     schema = model.model_json_schema()
     fields = {key: value for key, value in schema["properties"].items() if key not in ("operation", "table")}
     found = {"type": "object", "properties": fields, **({"$defs": schema["$defs"]} if "$defs" in schema else {})}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": found}}}}
+    shown = {key: value for key, value in example.request.items() if key not in ("operation", "table")}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": found, "example": shown}}}}
 
 
 @router.get(
@@ -76,7 +81,7 @@ async def list_dynamic_tables(
     response_model=CreateDynamicTableResult,
     response_description="the table is declared",
     responses=_FAILURES,
-    openapi_extra=_body(CreateDynamicTable),
+    openapi_extra=_body(CreateDynamicTable, handlers.create_dynamic_table.EXAMPLES[0]),
 )
 async def create_dynamic_table(request: Request, key: _Key = None) -> Any:
     return await _respond(request, CreateDynamicTable, key)
@@ -107,7 +112,7 @@ async def describe_dynamic_table(
     response_model=AlterDynamicTableResult,
     response_description="the options and the state of the table",
     responses=_FAILURES,
-    openapi_extra=_body(AlterDynamicTable),
+    openapi_extra=_body(AlterDynamicTable, handlers.alter_dynamic_table.EXAMPLES[0]),
 )
 async def alter_dynamic_table(request: Request, name: str, key: _Key = None) -> Any:
     return await _respond(request, AlterDynamicTable, key, table=name)
@@ -162,7 +167,7 @@ async def refresh_dynamic_table(
     response_model=AuditDynamicTableResult,
     response_description="what differs",
     responses=_FAILURES,
-    openapi_extra=_body(AuditDynamicTable),
+    openapi_extra=_body(AuditDynamicTable, handlers.audit_dynamic_table.EXAMPLES[0]),
 )
 async def audit_dynamic_table(request: Request, name: str, key: _Key = None) -> Any:
     return await _respond(request, AuditDynamicTable, key, table=name)

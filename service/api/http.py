@@ -41,6 +41,7 @@ ROUTES = {
     dynamic.TABLES: "GET and POST",
     dynamic.TABLE: "GET, PATCH and DELETE",
     dynamic.REFRESH: "POST",
+    dynamic.AUDIT: "POST",
     dynamic.HISTORY: "GET",
     "/health": "GET",
     "/ready": "GET",

@@ -6,7 +6,7 @@ from service.operations.examples import create_table, write
 
 TENANT = {"tenant_id": "acme", "namespace": "shop"}
 ORDERS, CUSTOMERS = {**TENANT, "table": "orders"}, {**TENANT, "table": "customers"}
-DETAILS = {**TENANT, "name": "order_details"}
+DETAILS = {**TENANT, "table": "order_details"}
 QUERY = "SELECT o.order_id, o.amount, c.customer_name\nFROM orders o JOIN customers c ON o.customer_id = c.customer_id"
 SQL = f"CREATE DYNAMIC TABLE order_details TARGET_LAG = '5 minutes' AS\n{QUERY};"
 CREATE = {"operation": "CREATE_DYNAMIC_TABLE", **TENANT, "sql": SQL}

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
 from service.errors import InvalidRequest
 from service.operations.operation import ChangeRequest, TableRequest
@@ -18,8 +18,15 @@ Number = Annotated[float, BeforeValidator(_as_float)]
 """A number in a request."""
 
 
+def also_name(schema: dict[str, Any]) -> None:
+    """Describe the field `name` of such a request."""
+    schema["properties"]["name"] = {"type": "string", "description": "another name for `table`"}
+
+
 class NamedDynamicTable(BaseModel):
     """A request that may name its table as `name`, as the statement that declares one does."""
+
+    model_config = ConfigDict(json_schema_extra=also_name)
 
     @model_validator(mode="before")
     @classmethod

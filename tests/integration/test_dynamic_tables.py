@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from handlers.create_dynamic_table import CreateDynamicTable
 from service.catalog.tables import Catalog
+from service.dynamic.declare.creation import Creations
 from service.dynamic.definitions import Definitions
+from service.model.call import Call, IdempotencyKey
 from service.model.dynamic.state import state_of
 from service.model.names import TableName
 from tests.harness import Firn, wait_until
@@ -81,7 +84,7 @@ def test_a_table_is_declared_by_a_statement_and_built(shop: Shop) -> None:
         {"order_id": 2, "amount": "5.50", "name": "Bo"},
         {"order_id": 3, "amount": "7.25", "name": "Ann"},
     ]
-    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["description"]
+    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["dynamic_table"]
     assert [one["snapshot_id"] for one in found["sources"]] == [one["current_snapshot_id"] for one in found["sources"]]
     assert found["refreshes"][-1]["reason"] == "FIRST_BUILD"
     assert found["query"].startswith("SELECT o.order_id")
@@ -98,7 +101,7 @@ def test_fields_say_the_same_as_a_statement(shop: Shop) -> None:
         cardinality_threshold=0.5,
     )
     assert made["records_inserted"] == 2
-    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="totals")["description"]
+    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="totals")["dynamic_table"]
     assert (found["target_lag"], found["refresh_mode"], found["scheduler"]) == ("1 hour", "INCREMENTAL", "DISABLED")
     assert str(found["cardinality_threshold"]) == "0.5"
 
@@ -118,7 +121,7 @@ def test_tables_are_built_upon_each_other(shop: Shop) -> None:
         "CREATE DYNAMIC TABLE spent TARGET_LAG = downstream AS SELECT name, sum(amount) AS n FROM details GROUP BY name"
     )
     assert shop.rows("spent", "name") == [{"name": "Ann", "n": "17.25"}, {"name": "Bo", "n": "5.50"}]
-    graph = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["description"]
+    graph = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["dynamic_table"]
     assert graph["dependents"] == [{"namespace": "default", "table": "spent"}]
 
 
@@ -161,7 +164,7 @@ def test_if_not_exists_leaves_a_table_as_it_is(shop: Shop) -> None:
     shop.create()
     again = shop.create(DETAILS.replace("TABLE details", "TABLE IF NOT EXISTS details").replace("5", "9"))
     assert (again["table_created"], again["table_existed"]) == (False, True)
-    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["description"]["target_lag"] == "5 minutes"
+    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["dynamic_table"]["target_lag"] == "5 minutes"
 
 
 OR_REPLACE = DETAILS.replace("CREATE ", "CREATE OR REPLACE ")
@@ -176,7 +179,7 @@ def test_the_same_query_again_changes_only_options(shop: Shop) -> None:
     assert options["change"] == "options"
     now = shop.firn.app.parts[Catalog].load(table.name)
     assert (now.uuid, now.current_snapshot_id) == (table.uuid, table.current_snapshot_id)
-    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["description"]["target_lag"] == "1 day"
+    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["dynamic_table"]["target_lag"] == "1 day"
 
 
 def test_more_columns_and_another_query_replace_rows_columns_and_definition_in_one_commit(shop: Shop) -> None:
@@ -215,7 +218,7 @@ def test_a_replacement_that_fails_leaves_rows_and_definition_as_they_are(shop: S
     failing = OR_REPLACE.partition("AS\n")[0] + "AS\nSELECT order_id, amount / (order_id - 1) AS q FROM orders"
     shop.refused(failing)
     assert len(shop.rows("details")) == 3
-    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["description"]
+    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", name="details")["dynamic_table"]
     assert found["query"].startswith("SELECT o.order_id")
     assert (found["state"], found["failures"]) == ("active", 0)
 
@@ -300,3 +303,42 @@ def test_a_partitioned_result_keeps_its_layout_and_needs_its_column(shop: Shop) 
     assert len(shop.rows("details")) == 3
     without = OR_REPLACE.replace(", c.name FROM", " FROM")
     assert "partitioned by 'name'" in shop.refused(without, "INVALID_REQUEST")["message"]
+
+
+def test_a_column_that_others_read_is_not_taken_away_unless_that_is_confirmed(shop: Shop) -> None:
+    shop.create()
+    reads = "SELECT name, sum(amount) AS n FROM details GROUP BY name"
+    shop.create(f"CREATE DYNAMIC TABLE spent TARGET_LAG = downstream AS {reads}")
+    without = OR_REPLACE.replace("o.amount, ", "")
+    refused = shop.refused(without, "TABLE_IN_USE", dry_run=True)
+    assert "spent reads 'amount'" in refused["message"]
+    assert refused["details"] == {"dynamic_tables": ["spent"]}
+    shop.refused(without, "TABLE_IN_USE")
+    assert shop.create(OR_REPLACE.replace("o.order_id, ", ""))["columns_removed"] == ["order_id"]
+    assert shop.create(without, confirm=True)["columns_removed"] == ["amount"]
+    failed = shop.fail("INVALID_QUERY", "REFRESH_DYNAMIC_TABLE", name="spent")
+    assert "amount" in failed["message"]
+
+
+def test_a_creation_whose_process_ended_before_it_was_built_is_completed_by_the_same_request(shop: Shop) -> None:
+    creations, call = shop.firn.app.parts[Creations], Call("r1")
+    request = CreateDynamicTable.model_validate({"sql": DETAILS, **shop.request("CREATE_DYNAMIC_TABLE")})
+    creations.create(creations.declared(request.declaration, None, call), call)
+    assert shop.rows("details") == []
+    other = DETAILS.replace("o.order_id, ", "")
+    assert shop.refused(other, "TABLE_EXISTS")["field"] == "table"
+    made = shop.create()
+    assert (made["table_created"], made["mode"], made["records_inserted"]) == (True, "FULL", 3)
+    assert shop.refused(DETAILS, "TABLE_EXISTS")["field"] == "table"
+
+
+def test_a_replacement_with_its_key_is_made_once(shop: Shop) -> None:
+    shop.create()
+    more = OR_REPLACE.replace("c.name FROM", "c.name, c.region FROM")
+    first = shop.create(more, idempotency_key="once")
+    table = shop.firn.app.parts[Catalog].load(TableName(shop.tenant, "default", "details"))
+    assert shop.create(more, idempotency_key="once") == first
+    creations = shop.firn.app.parts[Creations]
+    key = IdempotencyKey("CREATE_DYNAMIC_TABLE", table.name, "once", "")
+    assert creations.made_before(table, Call("r2", key)) == "columns_added"
+    assert creations.made_before(table, Call("r3")) is None

@@ -81,7 +81,7 @@ EXAMPLES = (
     example(
         "Draw what reads what",
         "firn dynamic graph -n shop",
-        "shop.orders\n└─ shop.spending  [5 minutes; lag …; FULL]\n   └─ shop.largest  [downstream; lag …; FULL]\n",
+        "shop.orders\n└─ shop.spending  [5 minutes; lag …; …]\n   └─ shop.largest  [downstream; lag …; …]\n",
         (*SPENDING, {"operation": "CREATE_DYNAMIC_TABLE", "sql": LARGEST}),
     ),
 )

@@ -17,7 +17,15 @@ from service.dynamic.declare.classify import QueryChange, classify, is_same_quer
 from service.dynamic.definitions import Definitions, shown_name
 from service.dynamic.refresh.passes import NewDefinition, Passes, PassOptions, PassOutcome
 from service.engine.iceberg.reinitialise import ReinitialisedTable
-from service.errors import FirnError, InvalidQuery, InvalidRequest, RefreshHeldBack, TableExists, TableNotFound
+from service.errors import (
+    FirnError,
+    InvalidQuery,
+    InvalidRequest,
+    RefreshHeldBack,
+    TableExists,
+    TableInUse,
+    TableNotFound,
+)
 from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
 from service.model.dynamic.definition import DEFINITION_PROPERTY, Definition, DynamicOptions, DynamicSource
@@ -160,6 +168,26 @@ class Creations:
         if before.options.deduplication != after.options.deduplication:
             return replace(found, change="rebuild")
         return found if before.options == after.options else replace(found, change="options")
+
+    def check_readers(self, table: Table, change: QueryChange, call: Call) -> None:
+        """Refuse to take away a column that another dynamic table reads."""
+        for reader in self.definitions.records.readers([table.uuid]) if change.removed else ():
+            sources = reader.definition.sources
+            try:
+                tables = [self.commits.find(one.name, one.uuid) for one in sources]
+                compiled = self.compiler.compile_definition(reader.definition, tables, call)
+            except (InvalidRequest, TableNotFound):  # it cannot be refreshed anyway
+                continue
+            for source, reads in zip(sources, compiled.query.sources, strict=True):
+                lost = [name for name in reads.columns if name in change.removed]
+                if source.uuid == table.uuid and lost:
+                    raise TableInUse(
+                        f"the dynamic table {shown_name(reader.name, table.name)} reads {lost[0]!r} of "
+                        f"{table.name.table!r}, which the new query does not have, or has with another type; keep "
+                        "that column, or send confirm: true: then that table fails until its query is replaced",
+                        field=QUERY,
+                        details={"dynamic_tables": [shown_name(reader.name, table.name)]},
+                    )
 
     def set_options(self, declared: Declared, table: Table, call: Call) -> None:
         """Change the options of a table whose query stays."""

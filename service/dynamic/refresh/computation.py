@@ -11,7 +11,7 @@ from service.commits.holds import SnapshotHolds
 from service.commits.local_rows import LocalResult, with_few_rows
 from service.dynamic.compiling import Compiled
 from service.dynamic.refresh.decision import Decision
-from service.dynamic.refresh.pins import PinnedSource, known_result
+from service.dynamic.refresh.pins import PinnedSource, known_result, same_rows
 from service.engine.iceberg.reinitialise import ReinitialisedTable
 from service.engine.iceberg.swap import Gate
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource, StagedRefresh
@@ -67,17 +67,19 @@ class Computation:
     counts: RefreshCounts = field(default_factory=RefreshCounts)
 
     def run(self) -> CommitResult:
-        """Compute without the table's lock, and commit under it. If others rewrote the result's files in the
-        meantime, it is computed again under the lock."""
+        """Compute without the table's lock, and commit under it. If the result's files were rewritten in the meantime,
+        it is computed again under the lock; raises CommitConflict if its rows were changed."""
         before = known_result(self.result, None).state
-        staged = self._staged(self.result)
-        ready = [staged]
+        ready = [(self.result, self._staged(self.result))]
 
         @retried_if_changed()
         def change(current: Table, batch: str) -> None:
             if known_result(current, None).state != before:
-                raise CommitConflict("another refresh of this table was committed first")
-            one = ready.pop() if ready else self._staged(current)
+                raise CommitConflict("another refresh or another program changed this table first")
+            based_on, one = ready.pop() if ready else (current, self._staged(current))
+            if not same_rows(current, based_on.current_snapshot_id, current.current_snapshot_id):
+                _discard(one)  # others have changed rows that no query made: all of them are replaced
+                one = self._staged(current)
             self.parts.jobs.tries(self.job, batch)
             ours = self.job.gate_for(self.parts.commits, batch)
 
@@ -91,9 +93,8 @@ class Computation:
         try:
             return self.parts.commits.commit(self.result, OPERATION, self.job.call, change)
         finally:
-            for one in ready:
-                with suppress(Exception):  # at worst the files become orphans
-                    one.discard()
+            for _, one in ready:
+                _discard(one)
 
     def _staged(self, result: Table) -> StagedRefresh:
         summary = {REFRESH_STATE_PROPERTY: self.state.text(result.name.tenant)}
@@ -101,6 +102,11 @@ class Computation:
         work = work_of(self.parts, result, self.compiled, self.sources, summary, becomes)
         with self.parts.holds.building_on(result.uuid, result.current_snapshot_id):
             return self.parts.engine.run_for(self.job.call, self.stage, work, self.how)
+
+
+def _discard(staged: StagedRefresh) -> None:
+    with suppress(Exception):  # at worst the files become orphans
+        staged.discard()
 
 
 def work_of(

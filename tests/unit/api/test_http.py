@@ -268,7 +268,7 @@ def test_a_caller_who_hangs_up_leaves_nothing_behind(service: Service, caplog: p
 def test_a_wrong_method_is_405_and_names_the_right_ones(door: Any, path: str, methods: str) -> None:
     async def talk(client: httpx.AsyncClient) -> httpx.Response:
         return await client.put(
-            path.format(id="x", tenant="a", namespace="b", table="t", folder="how-to", guide="upsert.md")
+            path.format(id="x", tenant="a", namespace="b", table="t", name="t", folder="how-to", guide="upsert.md")
         )
 
     answer = asked(door, talk)

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from handlers import discover
 from service.api.http import declare
+from service.operations.dynamic_declaration import DeclarationRequest
 from service.operations.ingest_requests import ConfigRequest
 from service.operations.operation import Operation
 from tests.contract.openapi import problems, resolve
@@ -15,6 +16,8 @@ from tests.contract.openapi import problems, resolve
 OPERATIONS = discover()
 # Table files and dataset files have rules of their own.
 FILES = {"config": {"name": "t"}, "dataset": {"columns": [{"name": "c", "type": "DATE"}]}}
+DECLARED = {"table": "t", "query": "SELECT a FROM b", "target_lag": "1 day"}
+STATEMENT = "CREATE DYNAMIC TABLE t TARGET_LAG = '1 day' AS SELECT a FROM b"
 TEXTS = ("t", "1", "01:00-05:30 UTC")
 DOCUMENT: dict[str, Any] = declare(OPERATIONS).openapi()
 REQUEST = DOCUMENT["paths"]["/database"]["post"]["requestBody"]["content"]["application/json"]["schema"]
@@ -42,7 +45,9 @@ def built(schema: Any) -> Any:
 
 
 def _named(operation: Operation) -> dict[str, Any]:
-    """The table of a request that may have a table file in its place, or the table file that it needs."""
+    """What says which table a request is about, if that may be said in several ways."""
+    if issubclass(operation.request, DeclarationRequest):
+        return DECLARED
     if not issubclass(operation.request, ConfigRequest):
         return {}
     needs_file = operation.request.model_fields["config"].is_required()
@@ -65,4 +70,8 @@ def test_every_field_of_the_document_is_known_with_its_type(operation: Operation
     schema = resolve(REQUEST["discriminator"]["mapping"][operation.name], DOCUMENT)
     request = built(schema) | _named(operation)
     for name, field in schema["properties"].items():
-        operation.request.model_validate({**request, name: FILES.get(name) or built(field)})
+        if name == "sql" and issubclass(operation.request, DeclarationRequest):
+            said = {key: value for key, value in request.items() if key not in DECLARED}
+            operation.request.model_validate({**said, "sql": STATEMENT})
+        else:
+            operation.request.model_validate({**request, name: FILES.get(name) or DECLARED.get(name) or built(field)})

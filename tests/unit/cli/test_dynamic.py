@@ -119,7 +119,7 @@ def test_explain_takes_a_table_or_a_query() -> None:
         "incremental": True,
         "classes": ["aggregate"],
         "sources": [{"namespace": "default", "table": "b", "columns": ["a"]}],
-        "plan": plan,
+        "incremental_plan": plan,
     }
     service = Answers(EXPLAIN_DYNAMIC_TABLE=found)
     code, out, _ = run(["dynamic", "explain", "-f", "-"], service, "SELECT a FROM b")
@@ -148,7 +148,7 @@ def test_an_audit_that_finds_other_rows_fails_unless_it_repairs_them(repaired: b
 
 
 def test_a_table_that_others_read_is_not_asked_about_but_refused() -> None:
-    described = {"description": {"dependents": [{"namespace": "default", "table": "top"}]}}
+    described = {"dynamic_table": {"dependents": [{"namespace": "default", "table": "top"}]}}
     service = Answers(DESCRIBE_DYNAMIC_TABLE=described, DROP_DYNAMIC_TABLE={"table_dropped": False})
     run(["dynamic", "drop", "t"], service)
     assert [one["operation"] for one in service.asked] == ["DESCRIBE_DYNAMIC_TABLE", "DROP_DYNAMIC_TABLE"]
@@ -174,7 +174,7 @@ def test_options_are_fields_of_the_request(line: list[str], fields: dict[str, An
         "refreshes": [],
         "state": "active",
         "target_lag": "1 hour",
-        "description": {
+        "dynamic_table": {
             **table("t", refresh_mode="AUTO", scheduler="ENABLED", query="q", refreshes=[], dependents=[]),
             "schema": {"fields": {}},
         },

@@ -85,7 +85,7 @@ def test_a_description_has_definition_sources_dependents_and_refreshes(shop: Sho
     for number in range(1, 4):
         shop.refresh("details", number)
     shop.records.refreshed(shop.load("details").uuid, now_ms() - 60_000)
-    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", refreshes=2)["description"]
+    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", refreshes=2)["dynamic_table"]
     assert found["query"] == "SELECT * FROM orders JOIN customers"
     assert found["classes"] == ["inner join"]
     assert [(one["table"], one["is_base"], one["exists"]) for one in found["sources"]] == [
@@ -100,13 +100,13 @@ def test_a_description_has_definition_sources_dependents_and_refreshes(shop: Sho
 
 
 def test_a_description_says_why_a_query_is_not_incremental(shop: Shop) -> None:
-    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", "totals")["description"]
+    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", "totals")["dynamic_table"]
     assert found["not_incremental"]["code"] == "LIMIT"
     assert [(one["table"], one["is_base"]) for one in found["sources"]] == [("details", False)]
 
 
 def test_name_is_another_word_for_table(shop: Shop) -> None:
-    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", None, name="totals")["description"]["table"] == "totals"
+    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", None, name="totals")["dynamic_table"]["table"] == "totals"
     refused = shop.fail("INVALID_REQUEST", "DESCRIBE_DYNAMIC_TABLE", "details", name="totals")
     assert refused["field"] == "name"
 
@@ -122,7 +122,7 @@ def test_a_table_that_is_not_dynamic_is_refused(shop: Shop) -> None:
 def test_a_definition_that_only_the_table_has_is_completed(shop: Shop) -> None:
     table = shop.dynamic("half", "orders", register=False)
     assert shop.records.find(table.uuid) is None
-    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", "half")["description"]["target_lag"] == "5 minutes"
+    assert shop.ok("DESCRIBE_DYNAMIC_TABLE", "half")["dynamic_table"]["target_lag"] == "5 minutes"
     assert shop.records.find(table.uuid) is not None
 
 
@@ -145,9 +145,9 @@ def test_a_suspended_table_is_resumed(shop: Shop) -> None:
 def test_a_failed_table_is_resumed_and_its_failures_are_forgotten(shop: Shop) -> None:
     uuid = shop.load("details").uuid
     shop.records.failed(uuid, "it divides by zero", None, state="failed")
-    assert shop.ok("DESCRIBE_DYNAMIC_TABLE")["description"]["state"] == "failed"
+    assert shop.ok("DESCRIBE_DYNAMIC_TABLE")["dynamic_table"]["state"] == "failed"
     assert shop.ok("ALTER_DYNAMIC_TABLE", resume=True)["state"] == "active"
-    assert shop.ok("DESCRIBE_DYNAMIC_TABLE")["description"]["failures"] == 0
+    assert shop.ok("DESCRIBE_DYNAMIC_TABLE")["dynamic_table"]["failures"] == 0
 
 
 @pytest.mark.parametrize(
@@ -169,14 +169,14 @@ def test_a_repeated_alteration_with_its_key_takes_effect_once(shop: Shop) -> Non
     first = shop.ok("ALTER_DYNAMIC_TABLE", suspend=True, idempotency_key="once")
     shop.ok("ALTER_DYNAMIC_TABLE", resume=True)
     assert shop.ok("ALTER_DYNAMIC_TABLE", suspend=True, idempotency_key="once") == first
-    assert shop.ok("DESCRIBE_DYNAMIC_TABLE")["description"]["state"] == "active"
+    assert shop.ok("DESCRIBE_DYNAMIC_TABLE")["dynamic_table"]["state"] == "active"
 
 
 def test_a_dynamic_table_that_others_read_is_not_dropped(shop: Shop) -> None:
     refused = shop.fail("TABLE_IN_USE", "DROP_DYNAMIC_TABLE")
     assert "totals" in refused["message"]
     assert refused["details"] == {"dynamic_tables": ["totals"]}
-    assert shop.ok("DESCRIBE_DYNAMIC_TABLE")["description"]["table"] == "details"
+    assert shop.ok("DESCRIBE_DYNAMIC_TABLE")["dynamic_table"]["table"] == "details"
 
 
 def test_a_cascade_drops_those_that_depend_on_it_first_and_they_can_be_restored(shop: Shop) -> None:
@@ -212,7 +212,7 @@ def test_a_source_is_dropped_only_by_who_knows_that_it_is_read(shop: Shop) -> No
     assert "details" in refused["message"]
     shop.fail("TABLE_IN_USE", "DROP_TABLE", "orders", purge=True, confirm=True)
     assert shop.ok("DROP_TABLE", "orders", confirm=True)["table_dropped"]
-    [orders, customers] = shop.ok("DESCRIBE_DYNAMIC_TABLE")["description"]["sources"]
+    [orders, customers] = shop.ok("DESCRIBE_DYNAMIC_TABLE")["dynamic_table"]["sources"]
     assert (orders["exists"], customers["exists"]) == (False, True)
 
 
@@ -223,7 +223,7 @@ def test_a_dynamic_table_is_not_dropped_as_another_table(shop: Shop) -> None:
 def test_a_renamed_source_and_a_renamed_dynamic_table_are_followed(shop: Shop) -> None:
     shop.ok("RENAME_TABLE", "orders", new_name="purchases")
     shop.ok("RENAME_TABLE", "details", new_name="facts")
-    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", "facts")["description"]
+    found = shop.ok("DESCRIBE_DYNAMIC_TABLE", "facts")["dynamic_table"]
     assert (found["sources"][0]["table"], found["sources"][0]["name_in_query"]) == ("purchases", "orders")
     assert [one["table"] for one in found["dependents"]] == ["totals"]
 
@@ -255,7 +255,7 @@ def test_what_would_change_its_rows_or_columns_is_refused(shop: Shop, operation:
 def test_its_description_and_policy_can_be_changed(shop: Shop) -> None:
     shop.ok("ALTER_TABLE", description="one row per order")
     shop.ok("SET_COMPACTION", mode="auto")
-    assert shop.ok("DESCRIBE_DYNAMIC_TABLE")["description"]["query"] == "SELECT * FROM orders JOIN customers"
+    assert shop.ok("DESCRIBE_DYNAMIC_TABLE")["dynamic_table"]["query"] == "SELECT * FROM orders JOIN customers"
 
 
 def test_refreshes_are_listed_by_table_state_and_time(shop: Shop) -> None:
@@ -310,7 +310,7 @@ def test_the_resources_are_the_same_as_the_operations(shop: Shop, resources: Res
     status, rest = resources.send("GET", limit="1", cursor=listed["next_cursor"])
     assert [one["table"] for one in rest["dynamic_tables"]] == ["totals"]
     status, found = resources.send("GET", "/details", refreshes="0")
-    assert (status, found["description"]["table"], found["description"]["refreshes"]) == (200, "details", [])
+    assert (status, found["dynamic_table"]["table"], found["dynamic_table"]["refreshes"]) == (200, "details", [])
     status, history = resources.send("GET", "/details/history")
     assert (status, len(history["refreshes"])) == (200, 1)
     status, altered = resources.send("PATCH", "/details", {"target_lag": "1 day"})

@@ -9,7 +9,7 @@ from pyiceberg.types import StringType
 from service.ledger.dynamic_tables import RefreshRecord
 from service.model.dynamic.definition import DEFINITION_PROPERTY, DynamicOptions
 from service.model.dynamic.state import state_of
-from tests.support.refreshing import STRICT, Refreshing, expire
+from tests.support.refreshing import INCREMENTAL, STRICT, Refreshing, expire
 
 
 @pytest.fixture
@@ -171,6 +171,43 @@ def test_the_history_says_what_each_refresh_did(world: Refreshing) -> None:
     ]
     assert found[0].snapshot_id == world.load("totals").current_snapshot_id
     assert world.known("totals").refreshed_ms == world.outcome.pinned_ms
+
+
+@pytest.mark.parametrize(
+    ("is_known", "first", "stages"),
+    [(True, "failed COMMIT_CONFLICT", 1), (False, "FULL RESULT_CHANGED", 2)],
+)
+def test_rows_that_others_add_between_the_computation_and_the_commit_do_not_stay(
+    world: Refreshing, is_known: bool, first: str, stages: int
+) -> None:
+    """A change cannot be applied to them; a full refresh is computed again, and replaces them."""
+    world.base("orders")
+    world.dynamic("totals", "orders", options=INCREMENTAL)
+    world.refresh("totals")
+    world.add("orders")
+    if not is_known:
+        world.add("totals")
+    steps: list[str] = []
+
+    def before(step: str, table: str) -> None:
+        if not steps:
+            world.add("totals")
+        steps.append(step)
+
+    world.engine.before = before
+    assert world.refresh("totals") == {"totals": first}
+    assert steps.count("stage") == stages
+    world.engine.before = lambda step, table: None
+    assert world.refresh("totals") == {"totals": "FULL RESULT_CHANGED" if is_known else "NO_DATA NO_CHANGES"}
+
+
+def test_a_compaction_between_the_computation_and_the_commit_does_no_harm(world: Refreshing) -> None:
+    world.base("orders")
+    world.dynamic("totals", "orders", options=INCREMENTAL)
+    world.refresh("totals")
+    world.add("orders")
+    world.engine.before = lambda step, table: world.compact("totals") if step == "stage" else None
+    assert world.refresh("totals") == {"totals": "INCREMENTAL REFRESH_MODE"}
 
 
 class Died(BaseException):

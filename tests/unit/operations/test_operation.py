@@ -194,7 +194,7 @@ def test_a_handler_that_cannot_be_imported_stops_the_start(setup: Path) -> None:
 
 
 def test_every_operation_takes_confirm_and_the_documentation_has_it_where_it_does_something() -> None:
-    needed = {"DROP_DYNAMIC_TABLE", "DROP_TABLE", "REINITIALISE_TABLE"}
+    needed = {"CREATE_DYNAMIC_TABLE", "DROP_DYNAMIC_TABLE", "DROP_TABLE", "REINITIALISE_TABLE"}
     for made in discover():
         assert "confirm" in made.request.model_fields
         documented = "confirm" in {row.name for row in request_rows(made)}

@@ -35,6 +35,7 @@ from service.cli.connection.remote import new_key
 from service.cli.files import read_input
 from service.cli.values import full_name, named_table
 
+_PERCENT = ("sample_percent", float)
 _STATES = ("active", "suspended", "failed")
 
 
@@ -90,7 +91,7 @@ def _check_drop(request: Request, connection: Any) -> Response | None:
         missing = described["error"]["code"] == "TABLE_NOT_FOUND" and request.get("if_exists")
         nothing = {"success": True, "table_dropped": False, "table_existed": False, "purged": False, "dropped": []}
         return nothing if missing else dict(described)
-    if described.get("description", {}).get("dependents") and not request.get("cascade"):
+    if described.get("dynamic_table", {}).get("dependents") and not request.get("cascade"):
         return dict(connection.send({**request, "confirm": True}))  # it is refused, and says why
     return None
 
@@ -123,6 +124,7 @@ COMMANDS = (
                 required=True,
             ),
             DRY_RUN,
+            flag("--although-read", "also take away columns that other dynamic tables read", "confirm"),
         ),
         operation="CREATE_DYNAMIC_TABLE",
         run=_create,
@@ -167,9 +169,7 @@ COMMANDS = (
     table_command(
         "dynamic audit",
         "Compare the rows of a dynamic table with those of its query.",
-        argument(
-            "--sample", "PERCENT", "compare only the rows of so many percent of the keys", "sample_percent", float
-        ),
+        argument("--sample", "PERCENT", "compare only the rows of so many percent of the keys", *_PERCENT),
         number("--seed", "choose the same keys as an earlier audit"),
         flag("--repair", "replace the rows that differ"),
         operation="AUDIT_DYNAMIC_TABLE",

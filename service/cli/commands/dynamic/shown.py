@@ -87,7 +87,7 @@ def _show_classes(found: dict[str, Any], printer: Printer) -> None:
 
 
 def show_description(response: Response, args: Args, printer: Printer) -> None:
-    found = response["description"]
+    found = response["dynamic_table"]
     usual = f", mostly below {format_duration(found['lag_p95_ms'])}" if "lag_p95_ms" in found else ""
     reason = found.get("not_incremental")
     printer.pairs(
@@ -119,7 +119,7 @@ def show_explained(response: Response, args: Args, printer: Printer) -> None:
         printer.line(f"  {', '.join(response['classes'])}")
     for number_, source in enumerate(response["sources"]):
         printer.line(f"  s{number_}: {_name(source)} ({', '.join(source['columns'])})")
-    plan = response.get("plan")
+    plan = response.get("incremental_plan")
     if plan is None:
         return
     keys = f" {', '.join(plan['keys'])}" if plan.get("keys") else ""
