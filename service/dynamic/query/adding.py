@@ -4,12 +4,12 @@ Only the change is read, not the rows that are as they were. A MIN or MAX is com
 went.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from service.dynamic.query.changes import Changes
+from service.dynamic.query.changes import Changes, netted
 from service.dynamic.query.dialect import quoted, sql_of
 from service.dynamic.query.limits import Limit, Pair
 from service.dynamic.query.operators import Group, Operator, Select, column
@@ -22,7 +22,7 @@ from service.model.schema.types import ColumnType, DecimalType, Primitive
 _WIDEST = 27
 """The digits of a decimal whose sums can be added without losing any."""
 _WHOLE = (Primitive("integer"), Primitive("long"))
-Types = Callable[[Operator, dict[str, exp.Expr]], dict[str, ColumnType]]
+Types = Callable[[Operator, Sequence[exp.Expr]], list[ColumnType]]
 
 
 @dataclass
@@ -59,7 +59,7 @@ def adding(core: Group, types: Types, fresh: Callable[[str], str]) -> Adding | N
             return None
         calls[name] = call
     summed = {name: value for name, (kind, value) in calls.items() if kind in ("sum", "avg") and value is not None}
-    summed_types = types(core.input, {name: value.copy() for name, value in summed.items()})
+    summed_types = dict(zip(summed, types(core.input, list(summed.values())), strict=True))
     if not all(map(_addable, summed_types.values())):
         return None
     for name, (kind, argument) in calls.items():
@@ -72,7 +72,7 @@ def adding(core: Group, types: Types, fresh: Callable[[str], str]) -> Adding | N
             _add(found, "sum", number, fresh)
     _add(found, "count", -1, fresh)
     found.rows = found.column_of("count", -1)
-    found.types = types(core, {name: column(name) for name in core.produced})
+    found.types = dict(zip(core.produced, types(core, [column(name) for name in core.produced]), strict=True))
     return found
 
 
@@ -164,9 +164,7 @@ def _totals(changes: Changes, how: Adding) -> str:
     by = [*map(quoted, core.keys), *(f"a{i}" for i in range(len(how.arguments)))]
     if any(kind in ("min", "max") for kind, _ in how.kinds.values()):
         # A value that came and went as often did neither.
-        total = f"SUM({WEIGHT})"
-        groups = ", ".join(by)
-        rows = f"SELECT {groups}, {total} AS {WEIGHT} FROM ({rows}) AS a GROUP BY {groups} HAVING {total} <> 0"
+        rows = netted(", ".join(by), rows)
     values = [*map(quoted, core.keys), "COUNT(*) AS touched"]
     for name, (kind, number) in how.kinds.items():
         value = f"a{number}"

@@ -33,6 +33,12 @@ def weight(value: int) -> str:
     return f", CAST({value} AS BIGINT) AS {WEIGHT}"
 
 
+def netted(columns: str, sql: str) -> str:
+    """A change whose equal rows are added up, without those that come as often as they go."""
+    total = f"SELECT {columns}, SUM({WEIGHT}) AS {WEIGHT} FROM ({sql}) AS a GROUP BY {columns}"
+    return f"SELECT * FROM ({total}) AS a WHERE {WEIGHT} <> 0"
+
+
 class Changes(Rows):
     """Writes changes as SQL. Only operators with a changed source have one."""
 
@@ -169,10 +175,4 @@ class Changes(Rows):
             f"SELECT *{weight(value)} FROM ({self.rows(one, version, limits)}) AS a" for version, value in versions
         )
         comparable = not isinstance(one, Windows) or one.comparable
-        return self.netted(one, sql) if one.columns and comparable else sql
-
-    def netted(self, one: Operator, sql: str) -> str:
-        """A change without the rows that come as often as they go."""
-        by = ", ".join(map(quoted, one.columns))
-        total = f"SUM({WEIGHT})"
-        return f"SELECT {by}, {total} AS {WEIGHT} FROM ({sql}) AS a GROUP BY {by} HAVING {total} <> 0"
+        return netted(", ".join(map(quoted, one.columns)), sql) if one.columns and comparable else sql

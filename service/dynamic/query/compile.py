@@ -37,7 +37,7 @@ from service.dynamic.query.tables import NamedTable, named_in, with_views
 from service.errors import FirnError, InvalidQuery
 from service.model.dynamic.plan import IncrementalPlan, ReplacedKeys, Step, WeightedRows
 from service.model.names import RESERVED_COLUMN_PREFIX
-from service.model.schema.types import ColumnType, Field, fold_case
+from service.model.schema.types import Field, fold_case
 
 _LONGEST = 500_000
 """Characters of SQL that Spark still reads in reasonable time."""
@@ -137,7 +137,7 @@ class _Compiler:
         ctx, root = self._lower()
         core = keyed_core(root)
         by_key = frozenset(map(id, [*above(root, core), *([core] if isinstance(core, Group) else [])]))
-        inexact = inexact_columns(root, lambda one, value: self._type(ctx, one, value), by_key)
+        inexact = inexact_columns(root, ctx.value_types, by_key)
         if core is not None and inexact & set(core.keys):
             core = None
         result = KeptResult(root, core) if core is not None and isinstance(root, Select) else None
@@ -173,10 +173,7 @@ class _Compiler:
             return None
         if any(isinstance(one, Filter) for one in above(result.root, result.core)):
             return None
-        return adding(result.core, lambda one, values: ctx.column_types(Select(one, {**values})), ctx.fresh)
-
-    def _type(self, ctx: Context, one: Operator, value: exp.Expr) -> ColumnType:
-        return ctx.column_types(Select(one, {"value": value.copy()}))["value"]
+        return adding(result.core, ctx.value_types, ctx.fresh)
 
     def _check_text(self) -> None:
         """Refuse what would not mean the same once it is read and written again."""

@@ -1,11 +1,12 @@
 """Which columns are not exact: sums of floating-point numbers come out different with the order of the rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
 from service.dynamic.query.lower.functions import EXACT_SUMS, SUMS
 from service.dynamic.query.operators import (
+    Expressions,
     Filter,
     Group,
     InnerJoin,
@@ -22,8 +23,8 @@ from service.dynamic.query.operators import (
 from service.dynamic.query.sql_types import is_floating
 from service.model.schema.types import ColumnType
 
-Types = Callable[[Operator, exp.Expr], ColumnType]
-"""The type of an expression over an operator's columns."""
+Types = Callable[[Operator, Sequence[exp.Expr]], list[ColumnType]]
+"""The types of values over an operator's columns."""
 
 
 class InexactComparison(Exception):
@@ -52,11 +53,11 @@ def inexact_columns(root: Operator, types: Types, kept_by_key: frozenset[int]) -
             case Group():
                 if found & set(one.keys) and id(one) not in kept_by_key:
                     raise InexactComparison
-                found |= {n for n, value in one.aggregates.items() if _inexact(value, one.input, found, types)}
+                found |= _inexact(one.aggregates, one.input, found, types)
             case Windows():
                 if found & set(one.keys):
                     raise InexactComparison
-                found |= {n for n, value in one.functions.items() if _inexact(value, one.input, found, types)}
+                found |= _inexact(one.functions, one.input, found, types)
             case SourceRows():
                 pass
         if used(compared) & found and id(one) not in kept_by_key:
@@ -64,13 +65,17 @@ def inexact_columns(root: Operator, types: Types, kept_by_key: frozenset[int]) -
     return found
 
 
-def _inexact(value: exp.Expr, below: Operator, found: set[str], types: Types) -> bool:
-    if used([value]) & found:
-        return True
-    for call in value.find_all(exp.Anonymous):
-        name = str(call.this).lower()
-        if name not in SUMS:
-            continue
-        if name not in EXACT_SUMS or is_floating(types(below, call.expressions[0])):
-            return True
-    return False
+def _inexact(values: Expressions, below: Operator, found: set[str], types: Types) -> set[str]:
+    """Which aggregates or window functions are not exact."""
+    inexact = {name for name, value in values.items() if used([value]) & found}
+    sums: list[tuple[str, exp.Expr]] = []
+    for name, value in values.items():
+        for call in value.find_all(exp.Anonymous):
+            function = str(call.this).lower()
+            if function in EXACT_SUMS:
+                argument = call.expressions[0]
+                sums.append((name, argument.expressions[0] if isinstance(argument, exp.Distinct) else argument))
+            elif function in SUMS:
+                inexact.add(name)
+    kinds = types(below, [argument for _, argument in sums])
+    return inexact | {name for (name, _), kind in zip(sums, kinds, strict=True) if is_floating(kind)}

@@ -147,8 +147,10 @@ def computed(
     work = Computation(parts, job, result, compiled, read, state, stage, how, becomes)
     with ExitStack() as held:
         for source, one in zip(sources, read, strict=True):
-            held.enter_context(parts.holds.reading(source.table.uuid, one.new_id))
-            held.enter_context(parts.holds.reading(source.table.uuid, one.old_id))
+            # Also those between which there is a rewrite.
+            ends = (end for part in one.changes for end in (part.old_id, part.new_id))
+            for snapshot_id in {one.new_id, one.old_id, *ends}:
+                held.enter_context(parts.holds.reading(source.table.uuid, snapshot_id))
         made = work.run()
         return made, work.counts
 

@@ -54,7 +54,7 @@ class Duck:
     """Sources by name. Tests change their tables by SQL or by rows; `commit` makes that a version."""
 
     def __init__(self, schemas: Mapping[str, Sequence[Field]] | None = None) -> None:
-        self.db = duckdb.connect()
+        self.db = duckdb.connect(config={"threads": 1})
         self.schemas: dict[str, Sequence[Field]] = {}
         self.version = 0
         self._changes: dict[tuple[str, int, int], bool] = {}
@@ -72,8 +72,10 @@ class Duck:
         self.db.execute(f"CREATE TABLE {name}_v0 AS FROM {name}")
 
     def insert(self, table: str, rows: Iterable[Row]) -> None:
-        for row in rows:
-            self.db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' for _ in row)})", list(row))
+        there = list(rows)
+        if there:
+            values = ", ".join(f"({', '.join('?' for _ in row)})" for row in there)
+            self.db.execute(f"INSERT INTO {table} VALUES {values}", [value for row in there for value in row])
 
     def delete(self, table: str, row: Row) -> None:
         """Delete one row of all that are equal to it."""

@@ -8,25 +8,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from random import Random
 from typing import Any
-
-from hypothesis import strategies as st
 
 from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 
 Row = tuple[Any, ...]
-Draw = Callable[[st.SearchStrategy[Any]], Any]
+Draw = Random
 _WORDS = ("amount", "city", "code", "day", "kind", "level", "owner", "price", "size", "state", "total", "unit")
-_SMALL = st.integers(0, 3)
-_VALUES: dict[str, st.SearchStrategy[Any]] = {
+_SMALL = (0, 1, 2, 3)
+_VALUES: dict[str, tuple[Any, ...]] = {
     "long": _SMALL,
     "integer": _SMALL,
-    "string": st.sampled_from(["a", "b", "ab", ""]),
-    "decimal(9,2)": st.sampled_from([Decimal("0.00"), Decimal("1.25"), Decimal("-3.10"), Decimal("99.99")]),
-    "double": st.sampled_from([0.1, 0.2, 0.7, -0.0, 0.0, 1e9, float("nan")]),
-    "date": st.sampled_from([date(2024, 1, 31), date(2024, 2, 29), date(2025, 12, 1)]),
-    "timestamp": st.sampled_from([datetime(2024, 1, 31, 1), datetime(2024, 1, 31, 2)]),
-    "boolean": st.booleans(),
+    "string": ("a", "b", "ab", ""),
+    "decimal(9,2)": (Decimal("0.00"), Decimal("1.25"), Decimal("-3.10"), Decimal("99.99")),
+    "double": (0.1, 0.2, 0.7, -0.0, 0.0, 1e9, float("nan")),
+    "date": (date(2024, 1, 31), date(2024, 2, 29), date(2025, 12, 1)),
+    "timestamp": (datetime(2024, 1, 31, 1), datetime(2024, 1, 31, 2)),
+    "boolean": (True, False),
 }
 _KEYS = ("long", "integer", "string", "date")
 _OTHERS = ("decimal(9,2)", "double", "timestamp", "boolean", "string")
@@ -50,9 +49,9 @@ class Table:
     fields: tuple[Field, ...]
 
     def row(self, draw: Draw) -> Row:
-        values = (_VALUES[str(one.type)] for one in self.fields)
         return tuple(
-            draw(value if one.required else st.none() | value) for one, value in zip(self.fields, values, strict=True)
+            None if not one.required and draw.random() < 0.15 else draw.choice(_VALUES[str(one.type)])
+            for one in self.fields
         )
 
 
@@ -63,23 +62,22 @@ class Case:
     rows: dict[str, list[Row]]
 
 
-@st.composite
-def cases(draw: Draw, kind: str) -> Case:
+def a_case(draw: Draw, kind: str) -> Case:
     """Three tables with rows, and a query of the class over them."""
-    joined = draw(st.sampled_from(_KEYS))
+    joined = draw.choice(_KEYS)
     tables = tuple(_table(draw, name, joined) for name in ("ta", "tb", "tc"))
-    rows = {one.name: [one.row(draw) for _ in range(draw(st.integers(0, 7)))] for one in tables}
+    rows = {one.name: [one.row(draw) for _ in range(draw.randint(0, 8))] for one in tables}
     return Case(tables, CLASSES[kind](draw, *tables), rows)
 
 
 def _table(draw: Draw, name: str, joined: str) -> Table:
-    words = draw(st.permutations(_WORDS))[:6]
-    kinds = ["long", joined, draw(st.sampled_from(_KEYS)), "long", "integer", draw(st.sampled_from(_OTHERS))]
+    words = draw.sample(_WORDS, len(_WORDS))[:6]
+    kinds = ["long", joined, draw.choice(_KEYS), "long", "integer", draw.choice(_OTHERS)]
     fields = tuple(
-        Field(word, column_type(kind), required=draw(st.integers(0, 3)) == 0)
+        Field(word, column_type(kind), required=draw.randint(0, 3) == 0)
         for word, kind in zip(words, kinds, strict=True)
     )
-    return Table(name, *words, tuple(draw(st.permutations(fields))))
+    return Table(name, *words, tuple(draw.sample(fields, len(fields))))
 
 
 @dataclass(frozen=True)
@@ -95,17 +93,17 @@ def changes(draw: Draw, tables: tuple[Table, ...], rows: dict[str, list[Row]]) -
     """Inserts, deletes, updates of a column, and copies of rows; often in several tables."""
     found = []
     for table in tables:
-        if draw(st.integers(0, 3)) == 0:
+        if draw.randint(0, 3) == 0:
             continue
         there = rows[table.name]
-        removed = tuple(draw(st.permutations(there))[: draw(st.integers(0, 3))])
-        added = [table.row(draw) for _ in range(draw(st.integers(0, 2)))]
+        removed = tuple(draw.sample(there, len(there))[: draw.randint(0, 3)])
+        added = [table.row(draw) for _ in range(draw.randint(0, 2))]
         for row in removed:
-            if draw(st.booleans()):
-                place = draw(st.integers(0, len(row) - 1))
+            if draw.random() < 0.5:
+                place = draw.randint(0, len(row) - 1)
                 added.append((*row[:place], table.row(draw)[place], *row[place + 1 :]))
-        if there and draw(st.integers(0, 4)) == 0:
-            added.append(draw(st.sampled_from(there)))
+        if there and draw.randint(0, 4) == 0:
+            added.append(draw.choice(there))
         found.append(Change(table.name, removed, tuple(added)))
     return found
 
@@ -122,7 +120,7 @@ def _condition(draw: Draw, t: Table, alias: str) -> str:
         f"COALESCE({alias}.{t.v}, 7) >= 2",
         f"{alias}.{t.v} <=> {alias}.{t.n}",
     )
-    return str(draw(st.sampled_from(forms)))
+    return str(draw.choice(forms))
 
 
 def _value(draw: Draw, t: Table, alias: str) -> str:
@@ -135,7 +133,7 @@ def _value(draw: Draw, t: Table, alias: str) -> str:
         f"UPPER(CAST({alias}.{t.v} AS STRING)) || '!'",
         f"IF({alias}.{t.n} IS NULL, 'none', 'some')",
     )
-    return str(draw(st.sampled_from(forms)))
+    return str(draw.choice(forms))
 
 
 def _on(draw: Draw, a: Table, b: Table, left: str, right: str) -> str:
@@ -150,7 +148,7 @@ def _on(draw: Draw, a: Table, b: Table, left: str, right: str) -> str:
         f"{equal} AND {left}.{a.n} > 0",
         f"{left}.{a.v} + 1 = {right}.{b.n}",
     )
-    return str(draw(st.sampled_from(forms)))
+    return str(draw.choice(forms))
 
 
 def _aggregate(draw: Draw, t: Table, alias: str) -> str:
@@ -166,7 +164,7 @@ def _aggregate(draw: Draw, t: Table, alias: str) -> str:
         f"COUNT(*) FILTER (WHERE {alias}.{t.v} > 1)",
         f"SUM({alias}.{t.v}) * 2 + COUNT(*)",
     )
-    return str(draw(st.sampled_from(forms)))
+    return str(draw.choice(forms))
 
 
 def _projection(draw: Draw, a: Table, b: Table, c: Table) -> str:
@@ -182,7 +180,7 @@ def _filter(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 
 def _join(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    where = draw(st.sampled_from(["", f" WHERE {_condition(draw, a, 'a')}", f" WHERE {_condition(draw, b, 'b')}"]))
+    where = draw.choice(["", f" WHERE {_condition(draw, a, 'a')}", f" WHERE {_condition(draw, b, 'b')}"])
     on = _on(draw, a, b, "a", "b")
     return f"SELECT a.{a.id} AS r1, {_value(draw, b, 'b')} AS r2 FROM ta a JOIN tb b ON {on}{where}"
 
@@ -200,12 +198,12 @@ def _self_join(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 
 def _unequal(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    kind = draw(st.sampled_from(["JOIN", "LEFT JOIN"]))
+    kind = draw.choice(["JOIN", "LEFT JOIN"])
     return f"SELECT a.{a.id} AS r1, b.{b.id} AS r2 FROM ta a {kind} tb b ON a.{a.v} < b.{b.v}"
 
 
 def _using(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    kind = draw(st.sampled_from(["", "LEFT ", "FULL "]))
+    kind = draw.choice(["", "LEFT ", "FULL "])
     left = f"(SELECT {a.k} AS k, {a.v} AS v FROM ta)"
     right = f"(SELECT {b.k} AS k, {b.n} AS n FROM tb)"
     return f"SELECT k, v, n FROM {left} p {kind}JOIN {right} q USING (k)"
@@ -219,7 +217,7 @@ def _natural(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 def _outer(kind: str) -> Callable[[Draw, Table, Table, Table], str]:
     def query(draw: Draw, a: Table, b: Table, c: Table) -> str:
-        where = draw(st.sampled_from(["", f" WHERE b.{b.id} IS NULL", f" WHERE {_condition(draw, a, 'a')}"]))
+        where = draw.choice(["", f" WHERE b.{b.id} IS NULL", f" WHERE {_condition(draw, a, 'a')}"])
         on = _on(draw, a, b, "a", "b")
         return f"SELECT a.{a.id} AS r1, a.{a.x} AS r2, b.{b.v} AS r3 FROM ta a {kind} JOIN tb b ON {on}{where}"
 
@@ -228,7 +226,7 @@ def _outer(kind: str) -> Callable[[Draw, Table, Table, Table], str]:
 
 def _chained(draw: Draw, a: Table, b: Table, c: Table) -> str:
     aggregate = f"(SELECT {c.k} AS k, MAX({c.v}) AS m FROM tc GROUP BY {c.k})"
-    third = draw(st.sampled_from(["tc", aggregate]))
+    third = draw.choice(["tc", aggregate])
     on = f"b.{b.k} = c.{c.k if third == 'tc' else 'k'}"
     shown = c.v if third == "tc" else "m"
     first = _on(draw, a, b, "a", "b")
@@ -237,40 +235,38 @@ def _chained(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 
 def _semi(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    kind = draw(st.sampled_from(["SEMI", "ANTI"]))
+    kind = draw.choice(["SEMI", "ANTI"])
     return f"SELECT a.{a.id}, a.{a.x} FROM ta a LEFT {kind} JOIN tb b ON {_on(draw, a, b, 'a', 'b')}"
 
 
 def _exists(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    word = draw(st.sampled_from(["", "NOT "]))
+    word = draw.choice(["", "NOT "])
     inner = f"SELECT 1 FROM tb b WHERE {_on(draw, a, b, 'a', 'b')} AND {_condition(draw, b, 'b')}"
     return f"SELECT a.{a.id}, a.{a.v} FROM ta a WHERE {word}EXISTS ({inner})"
 
 
 def _in(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    word = draw(st.sampled_from(["", "NOT "]))
-    where = draw(st.sampled_from(["", f" WHERE {_condition(draw, b, 'b')}", f" WHERE b.{b.n} = a.{a.n}"]))
+    word = draw.choice(["", "NOT "])
+    where = draw.choice(["", f" WHERE {_condition(draw, b, 'b')}", f" WHERE b.{b.n} = a.{a.n}"])
     return f"SELECT a.{a.id}, a.{a.v} FROM ta a WHERE a.{a.v} {word}IN (SELECT b.{b.v} FROM tb b{where})"
 
 
 def _marked(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    member = draw(
-        st.sampled_from(
-            [
-                f"EXISTS (SELECT 1 FROM tb b WHERE {_on(draw, a, b, 'a', 'b')})",
-                f"a.{a.v} IN (SELECT b.{b.v} FROM tb b)",
-                f"NOT a.{a.v} IN (SELECT b.{b.v} FROM tb b WHERE b.{b.n} > 1)",
-            ]
-        )
+    member = draw.choice(
+        [
+            f"EXISTS (SELECT 1 FROM tb b WHERE {_on(draw, a, b, 'a', 'b')})",
+            f"a.{a.v} IN (SELECT b.{b.v} FROM tb b)",
+            f"NOT a.{a.v} IN (SELECT b.{b.v} FROM tb b WHERE b.{b.n} > 1)",
+        ]
     )
-    if draw(st.booleans()):
+    if draw.random() < 0.5:
         return f"SELECT a.{a.id}, {member} AS r FROM ta a"
     return f"SELECT a.{a.id}, a.{a.x} FROM ta a WHERE {_condition(draw, a, 'a')} OR {member}"
 
 
 def _scalar(draw: Draw, a: Table, b: Table, c: Table) -> str:
     inner = f"(SELECT {_aggregate(draw, b, 'b')} FROM tb b WHERE {_condition(draw, b, 'b')})"
-    if draw(st.booleans()):
+    if draw.random() < 0.5:
         return f"SELECT a.{a.id}, {inner} AS r FROM ta a"
     return (
         f"SELECT a.{a.id} FROM ta a WHERE a.{a.v} >= (SELECT AVG(b.{b.v}) FROM tb b WHERE {_condition(draw, b, 'b')})"
@@ -279,7 +275,7 @@ def _scalar(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 def _correlated(draw: Draw, a: Table, b: Table, c: Table) -> str:
     inner = f"(SELECT {_aggregate(draw, b, 'b')} FROM tb b WHERE {_on(draw, a, b, 'a', 'b')})"
-    form = draw(st.integers(0, 2))
+    form = draw.randint(0, 2)
     if form == 0:
         return f"SELECT a.{a.id}, {inner} AS r FROM ta a"
     if form == 1:
@@ -288,9 +284,9 @@ def _correlated(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 
 def _grouped(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    key = draw(st.sampled_from([f"a.{a.k}", f"a.{a.g}", f"a.{a.v} % 2", f"a.{a.x}"]))
+    key = draw.choice([f"a.{a.k}", f"a.{a.g}", f"a.{a.v} % 2", f"a.{a.x}"])
     first, second = _aggregate(draw, a, "a"), _aggregate(draw, a, "a")
-    by = draw(st.sampled_from([key, "1", "r0", "ALL"]))
+    by = draw.choice([key, "1", "r0", "ALL"])
     return f"SELECT {key} AS r0, {first} AS r1, {second} AS r2 FROM ta a GROUP BY {by}"
 
 
@@ -301,10 +297,8 @@ def _hidden_keys(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 
 def _having(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    having = draw(
-        st.sampled_from(
-            ["COUNT(*) > 1", f"SUM(a.{a.v}) >= 2", f"MAX(a.{a.v}) > (SELECT AVG({b.v}) FROM tb)", "r1 <> 1"]
-        )
+    having = draw.choice(
+        ["COUNT(*) > 1", f"SUM(a.{a.v}) >= 2", f"MAX(a.{a.v}) > (SELECT AVG({b.v}) FROM tb)", "r1 <> 1"]
     )
     return f"SELECT a.{a.k} AS r0, COUNT(a.{a.v}) AS r1 FROM ta a GROUP BY a.{a.k} HAVING {having}"
 
@@ -315,18 +309,16 @@ def _global(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 
 def _recomputed(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    aggregate = draw(
-        st.sampled_from(
-            [f"COUNT(DISTINCT a.{a.v})", f"VAR_POP(a.{a.n})", f"BOOL_OR(a.{a.v} > 2)", f"COUNT_IF(a.{a.v} = 1)"]
-        )
+    aggregate = draw.choice(
+        [f"COUNT(DISTINCT a.{a.v})", f"VAR_POP(a.{a.n})", f"BOOL_OR(a.{a.v} > 2)", f"COUNT_IF(a.{a.v} = 1)"]
     )
-    by = draw(st.sampled_from(["", f" GROUP BY a.{a.k}"]))
+    by = draw.choice(["", f" GROUP BY a.{a.k}"])
     return f"SELECT {aggregate} AS r1, COUNT(*) AS r2 FROM ta a{by}"
 
 
 def _inexact(draw: Draw, a: Table, b: Table, c: Table) -> str:
     value = f"SUM(CAST(a.{a.v} AS DOUBLE) / 7)"
-    form = draw(st.integers(0, 2))
+    form = draw.randint(0, 2)
     if form == 0:
         return f"SELECT a.{a.k} AS r0, {value} AS r1 FROM ta a GROUP BY a.{a.k}"
     if form == 1:
@@ -336,36 +328,34 @@ def _inexact(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 
 def _distinct(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    if draw(st.booleans()):
+    if draw.random() < 0.5:
         return f"SELECT DISTINCT {a.k} AS r0, {_value(draw, a, 'a')} AS r1 FROM ta a"
     return f"SELECT DISTINCT a.{a.k} AS r0, b.{b.v} AS r1 FROM ta a LEFT JOIN tb b ON {_on(draw, a, b, 'a', 'b')}"
 
 
 def _union(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    word = draw(st.sampled_from(["UNION ALL", "UNION"]))
-    third = draw(st.sampled_from(["", f" {word} SELECT {c.k}, {c.n} FROM tc"]))
+    word = draw.choice(["UNION ALL", "UNION"])
+    third = draw.choice(["", f" {word} SELECT {c.k}, {c.n} FROM tc"])
     first = f"SELECT {a.k} AS r0, {a.v} AS r1 FROM ta a WHERE {_condition(draw, a, 'a')}"
     return f"{first} {word} SELECT {b.k}, {b.n} FROM tb{third}"
 
 
 def _set_operation(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    word = draw(st.sampled_from(["EXCEPT", "INTERSECT"])) + draw(st.sampled_from(["", " ALL"]))
+    word = draw.choice(["EXCEPT", "INTERSECT"]) + draw.choice(["", " ALL"])
     return f"SELECT {a.k} AS r0, {a.v} AS r1 FROM ta {word} SELECT {b.k}, {b.v} FROM tb"
 
 
 def _window(draw: Draw, a: Table, b: Table, c: Table) -> str:
     order = f"a.{a.v} DESC"
-    function = draw(
-        st.sampled_from(
-            [
-                f"SUM(a.{a.v}) OVER (PARTITION BY a.{a.k})",
-                f"RANK() OVER (PARTITION BY a.{a.k} ORDER BY {order})",
-                f"DENSE_RANK() OVER (PARTITION BY a.{a.k}, a.{a.g} ORDER BY {order})",
-                f"SUM(a.{a.n}) OVER (PARTITION BY a.{a.k} ORDER BY {order})",
-                "COUNT(*) OVER ()",
-                f"MAX(a.{a.v}) OVER w - MIN(a.{a.v}) OVER w",
-            ]
-        )
+    function = draw.choice(
+        [
+            f"SUM(a.{a.v}) OVER (PARTITION BY a.{a.k})",
+            f"RANK() OVER (PARTITION BY a.{a.k} ORDER BY {order})",
+            f"DENSE_RANK() OVER (PARTITION BY a.{a.k}, a.{a.g} ORDER BY {order})",
+            f"SUM(a.{a.n}) OVER (PARTITION BY a.{a.k} ORDER BY {order})",
+            "COUNT(*) OVER ()",
+            f"MAX(a.{a.v}) OVER w - MIN(a.{a.v}) OVER w",
+        ]
     )
     return f"SELECT a.{a.id}, a.{a.k} AS r1, {function} AS r2 FROM ta a WINDOW w AS (PARTITION BY a.{a.g})"
 
@@ -379,7 +369,7 @@ def _first(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 
 def _over_join(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    kind = draw(st.sampled_from(["JOIN", "LEFT JOIN"]))
+    kind = draw.choice(["JOIN", "LEFT JOIN"])
     return (
         f"SELECT b.{b.g} AS r0, {_aggregate(draw, a, 'a')} AS r1, {_aggregate(draw, b, 'b')} AS r2 "
         f"FROM ta a {kind} tb b ON {_on(draw, a, b, 'a', 'b')} GROUP BY b.{b.g}"
@@ -388,22 +378,20 @@ def _over_join(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 def _over_aggregate(draw: Draw, a: Table, b: Table, c: Table) -> str:
     inner = f"SELECT a.{a.k} AS k, a.{a.g} AS g, COUNT(*) AS n, MAX(a.{a.v}) AS m FROM ta a GROUP BY a.{a.k}, a.{a.g}"
-    outer = draw(
-        st.sampled_from(["SELECT k, SUM(n) AS r1, MIN(m) AS r2 FROM q GROUP BY k", "SELECT MAX(n) AS r1 FROM q"])
-    )
+    outer = draw.choice(["SELECT k, SUM(n) AS r1, MIN(m) AS r2 FROM q GROUP BY k", "SELECT MAX(n) AS r1 FROM q"])
     return f"WITH q AS ({inner}) {outer}"
 
 
 def _aggregates_joined(draw: Draw, a: Table, b: Table, c: Table) -> str:
     left = f"(SELECT {a.k} AS k, SUM({a.v}) AS s FROM ta GROUP BY {a.k})"
     right = f"(SELECT {b.k} AS k, COUNT(*) AS n FROM tb GROUP BY {b.k})"
-    kind = draw(st.sampled_from(["JOIN", "LEFT JOIN", "FULL JOIN"]))
+    kind = draw.choice(["JOIN", "LEFT JOIN", "FULL JOIN"])
     return f"SELECT p.k AS r0, p.s AS r1, q.n AS r2 FROM {left} p {kind} {right} q ON p.k = q.k"
 
 
 def _cte_twice(draw: Draw, a: Table, b: Table, c: Table) -> str:
     body = f"SELECT {a.k} AS k, SUM({a.v}) AS s FROM ta a WHERE {_condition(draw, a, 'a')} GROUP BY {a.k}"
-    form = draw(st.integers(0, 2))
+    form = draw.randint(0, 2)
     if form == 0:
         return f"WITH q AS ({body}) SELECT x.k AS r0, x.s AS r1, y.s AS r2 FROM q x JOIN q y ON x.k = y.k"
     if form == 1:

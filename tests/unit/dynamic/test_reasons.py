@@ -117,6 +117,7 @@ def test_a_wrong_column_is_refused_with_its_place(duck: Duck, query: str, proble
         ("SELECT id, v AS ID FROM t", "two columns"),
         ("SELECT id AS _firn_id FROM t", "keeps for itself"),
         ("SELECT id FROM a.b.t", "not the name of a table"),
+        ("SELECT id FROM u JOIN t VERSION AS OF 3 ON 1 = 1", r"t is named at a fixed snapshot \(line 1, column 23\)"),
     ],
 )
 def test_a_wrong_query_is_refused(duck: Duck, query: str, problem: str) -> None:
@@ -134,6 +135,13 @@ def test_tables_are_named_once_in_the_order_of_the_text_and_not_if_the_query_def
     assert with_views(query, found) == (
         "WITH c AS (SELECT * FROM s0_new AS `t`) SELECT * FROM c JOIN s1_new AS `u` ON 1 = 1 "
         "JOIN s0_new x ON 1 = 1, s1_new AS y"
+    )
+
+
+def test_columns_may_be_written_with_the_namespace_of_their_table() -> None:
+    query = "SELECT 'ü→' AS x, lake.sales.t.id, sales.t.k, t.v FROM sales.t WHERE `sales`.t.s.f > 1"
+    assert with_views(query, tables_named(query)) == (
+        "SELECT 'ü→' AS x, `t`.id, `t`.k, t.v FROM s0_new AS `t` WHERE `t`.s.f > 1"
     )
 
 
@@ -161,5 +169,14 @@ def test_columns_with_maps_are_kept_but_not_compared() -> None:
 
     assert compile_query("SELECT id, m FROM t", [fields], types).not_incremental is None
     found = compile_query("SELECT DISTINCT m FROM t", [fields], types).not_incremental
+    assert found is not None
+    assert found.code == "MAP_KEY"
+
+
+def test_a_map_that_the_query_makes_is_not_compared_either() -> None:
+    def types(sql: str) -> tuple[Field, ...]:
+        return (Field("m", Map(TEXT, LONG)),)
+
+    found = compile_query("SELECT DISTINCT MAP('a', id) AS m FROM t", [[Field("id", LONG)]], types).not_incremental
     assert found is not None
     assert found.code == "MAP_KEY"

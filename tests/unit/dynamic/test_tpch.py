@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.tpch.tpch import TABLES, generate, queries
-from tests.unit.dynamic.duck import Duck, DuckTable
+from tests.unit.dynamic.duck import Duck
 
 ROUNDS = (
     # Facts: orders with their lines come and go, lines are corrected.
@@ -41,6 +41,7 @@ ROUNDS = (
         "INSERT INTO lineitem SELECT * FROM lineitem WHERE l_orderkey % 101 = 13",
         "INSERT INTO nation SELECT * FROM nation WHERE n_nationkey = 3",
         "DELETE FROM supplier WHERE s_suppkey % 37 = 14",
+        "UPDATE supplier SET s_nationkey = 7 WHERE s_suppkey % 19 = 6",
         "DELETE FROM customer WHERE c_custkey % 43 = 15",
         "DELETE FROM part WHERE p_partkey % 47 = 16",
     ),
@@ -91,6 +92,3 @@ def _loaded(files: Path) -> Duck:
         duck.db.execute(f"CREATE TABLE {name} AS FROM '{files / name}.parquet'")
         duck.add(name)
     return duck
-
-
-__all__ = ["DuckTable"]

@@ -8,8 +8,8 @@ from typing import NoReturn
 from sqlglot import exp
 
 from service.dynamic.query.compiled import NotIncremental
-from service.dynamic.query.dialect import place
-from service.dynamic.query.operators import Group, Operator, SourceRows
+from service.dynamic.query.dialect import place, sql_of
+from service.dynamic.query.operators import Group, Operator, Select, SourceRows
 from service.dynamic.query.rows import Rows
 from service.dynamic.query.sql_types import has_map
 from service.errors import InvalidQuery
@@ -112,11 +112,14 @@ class Context:
     classes: dict[str, None] = field(default_factory=dict)
     """The operators found so far, in order."""
     _count: int = 0
+    _types: dict[tuple[Operator, str], ColumnType] = field(default_factory=dict)
 
     @property
     def has_maps(self) -> bool:
-        """Whether a source has a column with a map."""
-        return any(has_map(field.type) for _, fields in self.sources.values() for field in fields)
+        """Whether there may be a column with a map: a source has one, or the query makes one."""
+        return "map" in self.text.lower() or any(
+            has_map(field.type) for _, fields in self.sources.values() for field in fields
+        )
 
     def fresh(self, name: str) -> str:
         """A new name of a column."""
@@ -140,6 +143,15 @@ class Context:
     def wrong(self, problem: str, node: exp.Expr) -> NoReturn:
         line, column = place(self.text, node)
         raise InvalidQuery(f"{problem} (line {line}, column {column})", field="query")
+
+    def value_types(self, one: Operator, values: Sequence[exp.Expr]) -> list[ColumnType]:
+        """The types of values over the operator's columns, analysed together."""
+        texts = [sql_of(value) for value in values]
+        missing = {text: value for text, value in zip(texts, values, strict=True) if (one, text) not in self._types}
+        select = Select(one, {f"v{i}": value.copy() for i, value in enumerate(missing.values())})
+        for text, kind in zip(missing, self.column_types(select).values(), strict=True):
+            self._types[one, text] = kind
+        return [self._types[one, text] for text in texts]
 
     def column_types(self, one: Operator) -> dict[str, ColumnType]:
         """The types of the operator's columns."""

@@ -162,7 +162,7 @@ def _check(ctx: Context, node: exp.Expr) -> None:
             ctx.refuse("NON_DETERMINISTIC", f"{name} depends on chance or on the order of rows", node)
         if name not in SCALAR:
             ctx.unsupported(node, f"the function {name}")
-        if name == "to_unix_timestamp" and not node.expressions:
+        if name in ("unix_timestamp", "to_unix_timestamp") and not node.expressions:
             ctx.refuse("CLOCK", f"{name} without an argument reads the clock", node)
     if type(node) not in EXPRESSIONS:
         ctx.unsupported(node)

@@ -28,8 +28,8 @@ SCALAR = split_words(
     to_timestamp
     to_timestamp_ltz to_timestamp_ntz to_unix_timestamp to_utc_timestamp to_varchar translate trim trunc try_add
     try_divide try_element_at try_make_timestamp try_mod try_multiply try_subtract try_to_binary try_to_date
-    try_to_number try_to_timestamp ucase unbase64 unhex unix_date unix_micros unix_millis unix_seconds upper url_decode
-    url_encode weekday weekofyear width_bucket xxhash64 year zeroifnull
+    try_to_number try_to_timestamp ucase unbase64 unhex unix_date unix_micros unix_millis unix_seconds unix_timestamp
+    upper url_decode url_encode weekday weekofyear width_bucket xxhash64 year zeroifnull
     """
 )
 """Functions of one row. `unix_timestamp` and `to_unix_timestamp` without arguments read the clock."""
@@ -64,7 +64,7 @@ GENERATORS = split_words(
 )
 CLOCK = split_words(
     """
-    curdate current_date current_time current_timestamp current_timezone localtimestamp now unix_timestamp getdate
+    curdate current_date current_time current_timestamp current_timezone localtimestamp now getdate
     current_user user session_user current_catalog current_database current_schema
     """
 )

@@ -165,8 +165,6 @@ def _item(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: NameScope |
 
 
 def _table(ctx: Context, node: exp.Table, ctes: dict[str, Cte], outer: NameScope | None) -> tuple[Operator, NameScope]:
-    if node.args.get("version") or node.args.get("when"):
-        ctx.refuse("TIME_TRAVEL", "a table at a fixed snapshot does not change with its table", node)
     if node.args.get("sample"):
         ctx.refuse("NON_DETERMINISTIC", "TABLESAMPLE depends on chance", node)
     if node.args.get("pivots"):

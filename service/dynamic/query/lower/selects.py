@@ -117,9 +117,10 @@ def distinct(ctx: Context, operator: Operator, node: exp.Expr | None) -> Group:
 
 
 def check_comparable(ctx: Context, one: Operator, names: tuple[str, ...], node: exp.Expr | None, where: str) -> None:
-    types = ctx.column_types(one)
-    for name in names:
-        if has_map(types[name]):
+    if not ctx.has_maps:
+        return
+    for kind in ctx.value_types(one, [column(name) for name in names]):
+        if has_map(kind):
             ctx.refuse("MAP_KEY", f"{where} compares a column with a map", node)
 
 
