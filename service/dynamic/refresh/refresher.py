@@ -17,7 +17,7 @@ from service.dynamic.definitions import Definitions
 from service.dynamic.refresh.computation import Becomes, Committer, computed
 from service.dynamic.refresh.decision import Decision, Situation, decide, measured_refreshes, without_query
 from service.dynamic.refresh.pins import Bases, KnownResult, PinnedSource, is_later, known_result
-from service.errors import Cancelled, FirnError, InvalidSchema
+from service.errors import Cancelled, CommitConflict, FirnError, InvalidSchema
 from service.jobs.job import Job
 from service.jobs.jobs import ClaimTaken, Kind
 from service.ledger.dynamic_cursors import CursorRecords, Cursors
@@ -184,7 +184,10 @@ class _Refresh:
     def under_claim(self, job: Job) -> Refreshed:
         result = self.parts.parts.commits.find(self.table.name, self.table.uuid)
         if self.becomes is None:
-            self.table = self.parts.definitions.of(result)
+            now = self.parts.definitions.of(result)
+            if now.definition.version != self.table.definition.version:
+                raise CommitConflict(f"the query of {result.name.table} was replaced in the meantime; send it again")
+            self.table = now
         self._complete_history(result, claimed=True)
         if (done := self.at_once(result)) is not None:
             return done

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.types import StringType
 
+from service.dynamic.graph import Graph
 from service.ledger.dynamic_tables import RefreshRecord
 from service.model.dynamic.definition import DEFINITION_PROPERTY, DynamicOptions
 from service.model.dynamic.state import state_of
@@ -135,6 +136,28 @@ def test_another_version_of_the_query_is_computed_in_full(world: Refreshing) -> 
     world.catalog.set_properties(world.load("totals"), {DEFINITION_PROPERTY: changed})
     world.definitions.of(world.load("totals"))
     assert world.refresh("totals") == {"totals": "FULL DEFINITION_CHANGED"}
+
+
+def test_a_query_that_is_replaced_during_a_pass_is_refreshed_by_the_next_one(world: Refreshing) -> None:
+    """The table it read was pinned for the old query."""
+    world.base("orders")
+    world.base("others")
+    declared = world.dynamic("totals", "orders").definition
+    other = world.dynamic("apart", "others").definition.sources
+    found = world.definitions.graph
+    changed = replace(declared, version="2", sources=other).text
+
+    def graph() -> Graph:
+        before = found()
+        world.catalog.set_properties(world.load("totals"), {DEFINITION_PROPERTY: changed})
+        return before
+
+    world.definitions.graph = graph  # type: ignore[method-assign]
+    assert world.refresh("totals") == {"totals": "failed COMMIT_CONFLICT"}
+    world.definitions.graph = found  # type: ignore[method-assign]
+    assert world.refresh("totals") == {"totals": "FULL FIRST_BUILD"}
+    assert world.engine.done[-1].snapshots == (world.load("others").current_snapshot_id,)
+    assert world.known("totals").failures == 0
 
 
 def test_a_column_that_was_dropped_and_added_again_is_another_column(world: Refreshing) -> None:
