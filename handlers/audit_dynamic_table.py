@@ -21,6 +21,7 @@ EXAMPLES = (
         "Compare all rows with those of the query",
         {"operation": "AUDIT_DYNAMIC_TABLE", **DETAILS},
         response(
+            snapshot=False,
             matches=True,
             records_compared=1,
             records_missing=0,
