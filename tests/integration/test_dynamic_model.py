@@ -154,7 +154,10 @@ class Model:
     @staticmethod
     def _each(work: Callable[[int], T]) -> list[T]:
         with ThreadPoolExecutor(2) as pool:
-            return list(pool.map(work, range(_CASES)))
+            all = [pool.submit(work, i) for i in range(_CASES)]
+        if failures := [error for one in all if isinstance(error := one.exception(), Exception)]:
+            raise ExceptionGroup("of some tables", failures)
+        return [one.result() for one in all]
 
 
 def _is_deduplicated(case: int) -> bool:
