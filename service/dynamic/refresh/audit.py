@@ -42,6 +42,8 @@ class AuditOutcome:
     sources: tuple[SourceState, ...]
     keys: tuple[str, ...]
     """The columns by which rows were sampled; none if all were compared."""
+    snapshot_id: int | None
+    """The snapshot of the result that was compared."""
     seed: int | None = None
     repaired: CommitResult | None = None
     counts: RefreshCounts | None = None
@@ -97,7 +99,9 @@ class _Audit:
         keys = () if sample is None else tuple(name for name in sample.columns if name in shown)
         states = tuple(source.state for source in sources)
         seed = None if sample is None else sample.seed
-        return AuditOutcome(replace(found, examples=examples), known.state, states, keys, seed)
+        return AuditOutcome(
+            replace(found, examples=examples), known.state, states, keys, result.current_snapshot_id, seed
+        )
 
     def repair(self, result: Table, outcome: AuditOutcome, job: Job) -> AuditOutcome:
         """Replace the rows that differ, in one commit with the same state."""

@@ -266,16 +266,18 @@ def _in(draw: Draw, a: Table, b: Table, c: Table) -> str:
 
 
 def _marked(draw: Draw, a: Table, b: Table, c: Table) -> str:
-    member = draw.choice(
-        [
-            f"EXISTS (SELECT 1 FROM tb b WHERE {_on(draw, a, b, 'a', 'b')})",
-            f"a.{a.v} IN (SELECT b.{b.v} FROM tb b)",
-            f"NOT a.{a.v} IN (SELECT b.{b.v} FROM tb b WHERE b.{b.n} > 1)",
-        ]
+    exists = f"EXISTS (SELECT 1 FROM tb b WHERE {_on(draw, a, b, 'a', 'b')})"
+    members = (
+        exists,
+        f"a.{a.v} IN (SELECT b.{b.v} FROM tb b)",
+        f"NOT a.{a.v} IN (SELECT b.{b.v} FROM tb b WHERE b.{b.n} > 1)",
     )
-    if draw.random() < 0.5:
-        return f"SELECT a.{a.id}, {member} AS r FROM ta a"
-    return f"SELECT a.{a.id}, a.{a.x} FROM ta a WHERE {_condition(draw, a, 'a')} OR {member}"
+    form = draw.randint(0, 2)
+    if form == 0:
+        return f"SELECT a.{a.id}, {exists} AS r FROM ta a"
+    if form == 1:
+        return f"SELECT a.{a.id}, CASE WHEN {draw.choice(members)} THEN 1 ELSE 0 END AS r FROM ta a"
+    return f"SELECT a.{a.id}, a.{a.x} FROM ta a WHERE {_condition(draw, a, 'a')} OR {draw.choice(members)}"
 
 
 def _scalar(draw: Draw, a: Table, b: Table, c: Table) -> str:
