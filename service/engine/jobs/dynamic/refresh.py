@@ -75,7 +75,7 @@ def stage_change(session: SparkSession, job: RefreshJob, plan_of: PlanOf) -> Sta
         result = ResultRows(views, job, few=few_rows(job))
         if RESULT in words:
             result.open()
-        reads_files = _make_steps(result, plan)
+        reads_files = make_steps(result, plan)
         with in_one_task(session) if result.few and not reads_files else nullcontext():
             net = result.net(plan.change)
         return RefreshFiles(result, net).stage(changed)
@@ -92,7 +92,7 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text))
 
 
-def _make_steps(result: ResultRows, plan: IncrementalPlan) -> bool:
+def make_steps(result: ResultRows, plan: IncrementalPlan) -> bool:
     """Make the views of a plan. Returns whether files are read for the change."""
     views, sources = result.views, result.job.sources
     reading = {name for source in sources for name in (new(source.number), old(source.number))}
