@@ -21,6 +21,7 @@ EXAMPLES = (
         "Compare all rows with those of the query",
         {"operation": "AUDIT_DYNAMIC_TABLE", **DETAILS},
         response(
+            snapshot=False,
             matches=True,
             records_compared=1,
             records_missing=0,
@@ -116,5 +117,5 @@ def _result(outcome: AuditOutcome) -> AuditDynamicTableResult:
         repaired=made is not None,
         records_inserted=counts.inserted if counts else None,
         records_deleted=counts.deleted if counts else None,
-        metadata=Metadata(snapshot_id=made.snapshot_id if made else None),
+        metadata=Metadata(snapshot_id=made.snapshot_id if made else outcome.snapshot_id),
     )

@@ -19,8 +19,8 @@ Number = Annotated[float, BeforeValidator(_as_float)]
 
 
 def also_name(schema: dict[str, Any]) -> None:
-    """Describe the field `name` of such a request."""
-    schema["properties"]["name"] = {"type": "string", "description": "another name for `table`"}
+    """Say so in the description of a request."""
+    schema["properties"]["table"]["description"] += "; `name` means the same"
 
 
 class NamedDynamicTable(BaseModel):

@@ -125,7 +125,7 @@ def test_a_failing_table_says_why_holds_back_its_dependents_and_is_suspended(
         error = firn.fail(above.request("REFRESH_DYNAMIC_TABLE"), "REFRESH_HELD_BACK")
         states = {one["table"]: one["state"] for one in error["details"]["tables"]}
         assert states == {"ratio": "failed", "above": "held_back"}
-        found = ratio.ok("DESCRIBE_DYNAMIC_TABLE")["description"]
+        found = ratio.ok("DESCRIBE_DYNAMIC_TABLE")["dynamic_table"]
         assert found["failures"] == failures
     assert found["state"] == "failed"
     assert "zero" in found["reason"].lower()

@@ -80,7 +80,7 @@ def checked(result: RefreshedTable) -> Any:
     return counts
 
 
-@pytest.fixture(params=[True, False], ids=["few", "many"])
+@pytest.fixture(params=[pytest.param(True, id="few"), pytest.param(False, id="many", marks=pytest.mark.thorough)])
 def local(request: pytest.FixtureRequest) -> bool:
     """Whether few rows are read in the service's process, as it does, or all by Spark, as if they were many."""
     return bool(request.param)
@@ -99,6 +99,7 @@ def test_rows_come_and_go_as_often_as_the_query_gives_them(firn: Firn, local: bo
     assert checked(result).deleted == 2
 
 
+@pytest.mark.parametrize("local", [True, False], ids=["few", "many"], indirect=True)
 def test_both_sides_of_a_join_change_at_once(
     firn: Firn, local: bool, facts: ServedTable, customers: ServedTable
 ) -> None:

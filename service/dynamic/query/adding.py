@@ -20,7 +20,7 @@ from service.model.dynamic.plan import RESULT, WEIGHT, ReplacedKeys, Step
 from service.model.schema.types import ColumnType, DecimalType, Primitive
 
 _WIDEST = 27
-"""The digits of a decimal whose sums can be added without losing any."""
+"""The digits of a decimal that can be multiplied with a weight of ten digits."""
 _WHOLE = (Primitive("integer"), Primitive("long"))
 Types = Callable[[Operator, Sequence[exp.Expr]], list[ColumnType]]
 
@@ -60,7 +60,7 @@ def adding(core: Group, types: Types, fresh: Callable[[str], str]) -> Adding | N
         calls[name] = call
     summed = {name: value for name, (kind, value) in calls.items() if kind in ("sum", "avg") and value is not None}
     summed_types = dict(zip(summed, types(core.input, list(summed.values())), strict=True))
-    if not all(map(_addable, summed_types.values())):
+    if not all(_addable(calls[name][0], kind) for name, kind in summed_types.items()):
         return None
     for name, (kind, argument) in calls.items():
         if kind == "avg" and argument is not None and summed_types[name] == Primitive("long"):
@@ -93,8 +93,13 @@ def _basic(value: exp.Expr) -> tuple[str, exp.Expr | None] | None:
     return "avg" if name == "mean" else name, argument
 
 
-def _addable(kind: ColumnType) -> bool:
-    return kind in _WHOLE or (isinstance(kind, DecimalType) and kind.precision <= _WIDEST)
+def _addable(call: str, kind: ColumnType) -> bool:
+    """Whether sums of the type can be added, and divided by a count, without losing a digit in between."""
+    if not isinstance(kind, DecimalType):
+        return kind in _WHOLE
+    if call == "avg":
+        return kind.precision <= 24 or (kind.precision <= _WIDEST and kind.scale <= 2)
+    return kind.precision <= _WIDEST or (kind.precision <= 32 and kind.scale <= 6)
 
 
 def _number(found: Adding, argument: exp.Expr | None) -> int:
@@ -172,7 +177,7 @@ def _totals(changes: Changes, how: Adding) -> str:
             weight = WEIGHT if number < 0 else f"CASE WHEN {value} IS NOT NULL THEN {WEIGHT} END"
             values.append(f"COALESCE(SUM({weight}), 0) AS {quoted(name)}")
         elif kind == "sum":
-            values.append(f"SUM({value} * {_weight(how.types[name])}) AS {quoted(name)}")
+            values.append(f"{_weighted_sum(value, how.types[name])} AS {quoted(name)}")
         elif kind in ("min", "max"):
             for word, sign in (("came", ">"), ("went", "<")):
                 values.append(f"{kind}(CASE WHEN {WEIGHT} {sign} 0 THEN {value} END) AS {quoted(f'{word}_{name}')}")
@@ -180,9 +185,16 @@ def _totals(changes: Changes, how: Adding) -> str:
     return f"SELECT {', '.join(values)} FROM ({rows}) AS a{grouped}"
 
 
-def _weight(kind: ColumnType) -> str:
-    """The weight in a type that keeps the digits of a product with a decimal."""
-    return f"CAST({WEIGHT} AS DECIMAL(10, 0))" if isinstance(kind, DecimalType) else WEIGHT
+def _weighted_sum(value: str, kind: ColumnType) -> str:
+    """The sum of a value times its weight; weights of decimals have types whose products keep all digits."""
+    if not isinstance(kind, DecimalType):
+        return f"SUM({value} * {WEIGHT})"
+    if kind.precision < 38:
+        return f"SUM({value} * CAST({WEIGHT} AS DECIMAL(10, 0)))"
+    low = f"{WEIGHT} % 100000"
+    high = f"({WEIGHT} - {low}) DIV 100000"
+    sums = (f"SUM({value} * CAST({part} AS DECIMAL(5, 0)))" for part in (low, high))
+    return "{} + {} * CAST(100000 AS DECIMAL(6, 0))".format(*sums)
 
 
 def _merged(how: Adding, result: KeptResult, totals: str) -> str:

@@ -135,6 +135,7 @@ class _Compiler:
     def _incremental(self, fields: Sequence[Field]) -> CompiledPlans:
         self._check_text()
         ctx, root = self._lower()
+        found = classes(ctx, root)
         core = keyed_core(root)
         by_key = frozenset(map(id, [*above(root, core), *([core] if isinstance(core, Group) else [])]))
         inexact = inexact_columns(root, ctx.value_types, by_key)
@@ -164,7 +165,8 @@ class _Compiler:
             return by_rows(root, changed)
 
         hidden = tuple(result.hidden) if result is not None else ()
-        found = {**classes(ctx, root), **({"aggregate by adding": None} if how is not None else {})}
+        if how is not None:
+            found["aggregate by adding"] = None
         return CompiledPlans(self._sources(root), full, hidden, None, tuple(found), plan)
 
     def _adding(self, ctx: Context, result: KeptResult | None) -> Adding | None:

@@ -18,6 +18,10 @@ _PARSED = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "OVERLAY", "SUBSTR
 
 
 class FirnSpark(Spark):
+    class Tokenizer(Spark.Tokenizer):
+        # Since Spark 4, a quote that is written twice is one, not two strings side by side.
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
+
     class Parser(SparkParser):
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}

@@ -89,9 +89,7 @@ def _word(text: str, token: Token) -> str:
     raw = text[token.start : token.end + 1]
     match token.token_type:
         case TokenType.STRING:
-            if raw[:1] == '"' and "\\" not in raw:
-                return "'" + raw[1:-1].replace("'", "\\'")
-            return "'" + raw[1:-1]
+            return "'" + (raw[1:-1] if "\\" in raw else token.text.replace("'", "\\'"))
         case TokenType.RAW_STRING:
             return "'" + token.text.replace("\\", "\\\\").replace("'", "\\'")
         case TokenType.NUMBER:

@@ -4,12 +4,11 @@ import random
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from service.catalog.lineage import lineage
 from service.catalog.tables import Table
 from service.commits.commit import CommitResult
 from service.dynamic.compiling import Compiled
 from service.dynamic.refresh.computation import Computation, refresh_sources, work_of
-from service.dynamic.refresh.pins import KnownResult, PinnedSource
+from service.dynamic.refresh.pins import KnownResult, PinnedSource, last_known_result
 from service.dynamic.refresh.refresher import Refresher, RefreshProgress
 from service.engine.jobs.dynamic.audit import AuditResult, AuditSample, audit, stage_repair
 from service.engine.jobs.dynamic.job import RefreshCounts
@@ -18,7 +17,7 @@ from service.jobs.job import Job
 from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
 from service.model.dynamic.plan import ReplacedKeys
-from service.model.dynamic.state import RefreshState, SourceState, state_of
+from service.model.dynamic.state import RefreshState, SourceState
 from service.model.schema.types import FLOATING, Primitive, TableSchema, without_hidden_columns
 
 SHOWN = 20
@@ -43,6 +42,8 @@ class AuditOutcome:
     sources: tuple[SourceState, ...]
     keys: tuple[str, ...]
     """The columns by which rows were sampled; none if all were compared."""
+    snapshot_id: int | None
+    """The snapshot of the result that was compared."""
     seed: int | None = None
     repaired: CommitResult | None = None
     counts: RefreshCounts | None = None
@@ -98,7 +99,9 @@ class _Audit:
         keys = () if sample is None else tuple(name for name in sample.columns if name in shown)
         states = tuple(source.state for source in sources)
         seed = None if sample is None else sample.seed
-        return AuditOutcome(replace(found, examples=examples), known.state, states, keys, seed)
+        return AuditOutcome(
+            replace(found, examples=examples), known.state, states, keys, result.current_snapshot_id, seed
+        )
 
     def repair(self, result: Table, outcome: AuditOutcome, job: Job) -> AuditOutcome:
         """Replace the rows that differ, in one commit with the same state."""
@@ -115,11 +118,7 @@ class _Audit:
 
     def _known(self, result: Table) -> KnownResult:
         """What the result stood for at its last refresh, whatever others have done to it since."""
-        known = self.refresher.known(result)
-        if known.state is None:
-            states = (state_of(commit.summary) for commit in reversed(lineage(result)))
-            state = next((one for one in states if one is not None), None)
-            known = KnownResult(state, {} if state is None else state.snapshots)
+        known = last_known_result(result, self.refresher.cursors.of(result.uuid))
         name = result.name.table
         if known.state is None:
             raise InvalidRequest.at("table", f"{name} has no rows of its query yet; send REFRESH_DYNAMIC_TABLE")

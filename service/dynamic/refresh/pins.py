@@ -64,12 +64,22 @@ def known_result(table: Table, cursors: Cursors | None) -> KnownResult:
     for commit in reversed(lineage(table)):
         state = state_of(commit.summary)
         if state is not None:
-            current = cursors is not None and cursors.pass_id == state.pass_id
-            known = cursors.snapshots if cursors is not None and current else {}
-            return KnownResult(state, {uuid: known.get(uuid, at) for uuid, at in state.snapshots.items()})
+            return _known(state, cursors)
         if not commit.leaves_rows:
             break
     return KnownResult(None)
+
+
+def last_known_result(table: Table, cursors: Cursors | None) -> KnownResult:
+    """What a result stood for at its last refresh, whatever others have done to its rows since."""
+    states = (state_of(commit.summary) for commit in reversed(lineage(table)))
+    state = next((one for one in states if one is not None), None)
+    return KnownResult(None) if state is None else _known(state, cursors)
+
+
+def _known(state: RefreshState, cursors: Cursors | None) -> KnownResult:
+    later = cursors.snapshots if cursors is not None and cursors.pass_id == state.pass_id else {}
+    return KnownResult(state, {uuid: later.get(uuid, at) for uuid, at in state.snapshots.items()})
 
 
 def same_rows(table: Table, one: int | None, other: int | None) -> bool:

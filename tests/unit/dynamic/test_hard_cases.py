@@ -207,6 +207,22 @@ def test_sums_of_decimals_keep_their_digits() -> None:
     assert [str(row[1]) for row in table.result()] == ["1000000000000.00000001"]
 
 
+def test_a_row_may_come_and_go_very_often() -> None:
+    duck = Duck({"t": [Field("k", LONG), Field("d", DecimalType(12, 2))]})
+    duck.db.execute("INSERT INTO t VALUES (1, 0.01)")
+    duck.commit()
+    table = duck.table("SELECT k, SUM(d) AS s, SUM(d * d) AS q FROM t GROUP BY k")
+    assert "aggregate by adding" in table.compiled.classes
+    duck.db.execute("INSERT INTO t SELECT 1, 1.25 FROM range(250001)")
+    duck.commit()
+    table.refresh()
+    assert table.result() == table.recomputed()
+    duck.db.execute("DELETE FROM t WHERE d = 1.25")
+    duck.commit()
+    table.refresh()
+    assert table.result() == table.recomputed()
+
+
 def test_only_what_changed_is_in_the_plan(duck: Duck) -> None:
     query = (
         "SELECT o.id, c.name, p.s FROM orders o JOIN customers c ON o.customer = c.id "

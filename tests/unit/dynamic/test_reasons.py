@@ -41,6 +41,9 @@ REASONS = [
     ("SELECT q.id FROM (SELECT SUM(f) AS x, k AS id FROM t GROUP BY k) q JOIN u ON u.id = q.x", "INEXACT"),
     ("SELECT u.id FROM u WHERE u.k IN (SELECT k FROM t GROUP BY k HAVING SUM(f) > 1)", "INEXACT"),
     ("SELECT id, SOUNDS_LIKE(s) AS d FROM t", "UNSUPPORTED"),
+    ("SELECT id, k IN (SELECT k FROM u) AS r FROM t", "UNSUPPORTED"),
+    ("SELECT id FROM t WHERE NOT (v = 1 OR k IN (SELECT k FROM u))", "UNSUPPORTED"),
+    ("SELECT id FROM t WHERE (k IN (SELECT k FROM u)) IS NULL", "UNSUPPORTED"),
     (r"SELECT id FROM t WHERE s LIKE '\d'", "UNSUPPORTED"),
 ]
 

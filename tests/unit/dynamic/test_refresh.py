@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.types import StringType
 
+from service.dynamic.graph import Graph
+from service.errors import RowCountMismatch
 from service.ledger.dynamic_tables import RefreshRecord
 from service.model.dynamic.definition import DEFINITION_PROPERTY, DynamicOptions
 from service.model.dynamic.state import state_of
@@ -81,6 +83,38 @@ def test_an_expired_snapshot_of_a_source_is_a_full_refresh(world: Refreshing) ->
     assert world.refresh("totals") == {"totals": "FULL CURSOR_EXPIRED"}
 
 
+def lacks_rows(world: Refreshing) -> None:
+    """The next computation finds that the result lacks rows that should go."""
+    left = iter([RowCountMismatch("the rows of the result that go", 2, 1)])
+
+    def before(step: str, table: str) -> None:
+        if step == "stage" and (failure := next(left, None)):
+            raise failure
+
+    world.engine.before = before
+
+
+def test_a_result_that_lacks_rows_of_its_query_is_computed_in_full(world: Refreshing) -> None:
+    world.base("orders")
+    world.dynamic("totals", "orders", options=INCREMENTAL)
+    world.refresh("totals")
+    world.add("orders")
+    lacks_rows(world)
+    assert world.refresh("totals") == {"totals": "FULL RESULT_CHANGED"}
+    assert [one.mode for one in world.engine.done] == ["FULL", "FULL"]
+
+
+def test_a_strict_table_that_lacks_rows_of_its_query_is_not_computed_in_full_in_silence(world: Refreshing) -> None:
+    world.base("orders")
+    world.dynamic("totals", "orders", options=STRICT)
+    world.refresh("totals")
+    world.add("orders")
+    lacks_rows(world)
+    assert world.refresh("totals") == {"totals": "failed INVALID_REQUEST"}
+    assert "RESULT_CHANGED" in (world.outcome.tables[0].message or "")
+    assert len(world.engine.done) == 1
+
+
 def test_a_result_that_others_changed_is_computed_in_full(world: Refreshing) -> None:
     world.base("orders")
     world.dynamic("totals", "orders")
@@ -135,6 +169,28 @@ def test_another_version_of_the_query_is_computed_in_full(world: Refreshing) -> 
     world.catalog.set_properties(world.load("totals"), {DEFINITION_PROPERTY: changed})
     world.definitions.of(world.load("totals"))
     assert world.refresh("totals") == {"totals": "FULL DEFINITION_CHANGED"}
+
+
+def test_a_query_that_is_replaced_during_a_pass_is_refreshed_by_the_next_one(world: Refreshing) -> None:
+    """The table it read was pinned for the old query."""
+    world.base("orders")
+    world.base("others")
+    declared = world.dynamic("totals", "orders").definition
+    other = world.dynamic("apart", "others").definition.sources
+    found = world.definitions.graph
+    changed = replace(declared, version="2", sources=other).text
+
+    def graph() -> Graph:
+        before = found()
+        world.catalog.set_properties(world.load("totals"), {DEFINITION_PROPERTY: changed})
+        return before
+
+    world.definitions.graph = graph  # type: ignore[method-assign]
+    assert world.refresh("totals") == {"totals": "failed COMMIT_CONFLICT"}
+    world.definitions.graph = found  # type: ignore[method-assign]
+    assert world.refresh("totals") == {"totals": "FULL FIRST_BUILD"}
+    assert world.engine.done[-1].snapshots == (world.load("others").current_snapshot_id,)
+    assert world.known("totals").failures == 0
 
 
 def test_a_column_that_was_dropped_and_added_again_is_another_column(world: Refreshing) -> None:

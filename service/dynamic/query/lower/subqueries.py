@@ -149,6 +149,10 @@ def _check_outer(ctx: Context, node: exp.Expr, lowered: Lowered, block: SelectBl
 def membership(ctx: Context, node: exp.Expr, block: SelectBlock, lower: Lower) -> exp.Expr:
     """EXISTS or IN as a value: true, false or null for each row."""
     right, outer, tests = _members(ctx, node, block, lower)
+    nulls = not all(never_null(one.this, block.operator) and never_null(one.expression, right) for one in tests)
+    if nulls and not _is_condition(node):
+        # Spark gives false here where SQL says null.
+        ctx.unsupported(node, "IN with a subquery as a value that may be null")
     ctx.classes["exists" if isinstance(node, exp.Exists) else "in"] = None
     left, found = block.operator, ctx.fresh("found")
     kept = {name: column(name) for name in left.produced}
@@ -166,6 +170,18 @@ def membership(ctx: Context, node: exp.Expr, block: SelectBlock, lower: Lower) -
     parts.append(part(rest, exp.false()))
     block.operator = Union(parts, {name: (name,) * len(parts) for name in (*kept, found)})
     return column(found)
+
+
+def _is_condition(node: exp.Expr) -> bool:
+    """Whether null is the same as false here: below a condition are only AND, OR, and a NOT just before the value."""
+    parent = node.parent
+    while isinstance(parent, exp.Paren):
+        node, parent = parent, parent.parent
+    if isinstance(parent, exp.Not):
+        node, parent = parent, parent.parent
+    while isinstance(parent, exp.Paren | exp.And | exp.Or):
+        node, parent = parent, parent.parent
+    return isinstance(parent, exp.Where | exp.Having) or (isinstance(parent, exp.If) and parent.this is node)
 
 
 def scalar(ctx: Context, node: exp.Expr, block: SelectBlock) -> exp.Expr:

@@ -5,7 +5,7 @@ The first two need no lock of the result's table; the last one does.
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 
 from service.engine.iceberg.layout import LayoutBasis
@@ -21,13 +21,15 @@ from service.engine.jobs.dynamic.views import RefreshViews
 from service.engine.jobs.dynamic.written import RefreshFiles, live_rows
 from service.engine.jobs.edits.publish import StagedEdit, commit_staged
 from service.engine.session.spark_types import SparkSession
-from service.model.dynamic.plan import RESULT, IncrementalPlan, WeightedRows, new, old
+from service.model.dynamic.plan import RESULT, IncrementalPlan, ReplacedKeys, WeightedRows, new, old
 
 PlanOf = Callable[[Mapping[int, int]], IncrementalPlan]
 """The plan for a refresh, by the sources that have changed and how many of their rows did. What it raises ends the
 refresh."""
 # Grouping rows by partition before they are written makes many files few. Sorting uses the disk instead of the heap.
 _OPTIONS = {"distribution-mode": "hash", "fanout-enabled": "false"}
+# Steps are computed again wherever they are read, as long as that makes no more leaves of them.
+_FEW_LEAVES = 8
 
 
 def stage_all(session: SparkSession, job: RefreshJob, full_sql: str) -> StagedRefresh:
@@ -73,9 +75,10 @@ def stage_change(session: SparkSession, job: RefreshJob, plan_of: PlanOf) -> Sta
         result = ResultRows(views, job, few=few_rows(job))
         if RESULT in words:
             result.open()
-        if not _make_steps(result, plan) and result.few:
-            stack.enter_context(in_one_task(session))
-        return RefreshFiles(result, result.net(plan.change)).stage(changed)
+        reads_files = make_steps(result, plan)
+        with in_one_task(session) if result.few and not reads_files else nullcontext():
+            net = result.net(plan.change)
+        return RefreshFiles(result, net).stage(changed)
 
 
 def views_read(plan: IncrementalPlan) -> frozenset[str]:
@@ -89,22 +92,28 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text))
 
 
-def _make_steps(result: ResultRows, plan: IncrementalPlan) -> bool:
-    """Make the views of a plan. Returns whether they read files."""
+def make_steps(result: ResultRows, plan: IncrementalPlan) -> bool:
+    """Make the views of a plan. Returns whether files are read for the change."""
     views, sources = result.views, result.job.sources
     reading = {name for source in sources for name in (new(source.number), old(source.number))}
     if result.rows is None:
         reading.add(RESULT)
+    leaves: dict[str, int] = {}
     for step in plan.steps:
-        if not reading.isdisjoint(_words(step.sql)):
+        words = re.findall(r"\w+", step.sql)
+        leaves[step.view] = sum(leaves.get(word, 0) for word in words) or 1
+        if not reading.isdisjoint(words):
             reading.add(step.view)
         if step.kept and not result.few:
             views.keep(step.view, step.sql)
             views.count(step.view)
-        elif step.kept and step.view in reading:
+        elif step.kept and (step.view in reading or leaves[step.view] > _FEW_LEAVES):
             views.keep(step.view, step.sql)
+            leaves[step.view] = 1
         else:  # also if it is kept: few rows of this process are computed again in less time than keeping them takes
             views.make(step.view, step.sql)
+    if isinstance(plan.change, ReplacedKeys) and RESULT in reading:
+        return True
     return not reading.isdisjoint(views_read(plan))
 
 

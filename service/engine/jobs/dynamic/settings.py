@@ -1,7 +1,7 @@
 """Spark's settings while a refresh runs."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 
 from service.engine.jobs.dynamic.job import RefreshJob
 from service.engine.jobs.select import aggregate_from_metadata
@@ -10,7 +10,13 @@ from service.model.schema.types import has_uuid
 
 # A change of so few rows is computed in one Spark job.
 _FEW_ROWS = 20_000
-_ADAPTIVE, _PARTITIONS = "spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions"
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+_ONE_TASK = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @contextmanager
@@ -25,9 +31,14 @@ def for_refresh(session: SparkSession, job: RefreshJob, *, full: bool = False) -
         yield
 
 
-def in_one_task(session: SparkSession) -> AbstractContextManager[None]:
-    """For the block, shuffles have one task: for rows that are all in this process."""
-    return _set(session, _PARTITIONS, "1")
+@contextmanager
+def in_one_task(session: SparkSession) -> Iterator[None]:
+    """For the block, what is computed from rows that are all in this process is one job of single tasks: shuffles, no
+    broadcasts, and no generated code, whose compilation takes longer than few rows do."""
+    with ExitStack() as stack:
+        for name, value in _ONE_TASK.items():
+            stack.enter_context(_set(session, name, value))
+        yield
 
 
 @contextmanager
