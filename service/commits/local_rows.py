@@ -58,6 +58,29 @@ def with_few_rows(source: RefreshSource, table: Table) -> RefreshSource:
     return replace(source, changed=changed_rows(table, source.changes, source.change_schema))
 
 
+def moved_rows(
+    table: Table, schema: TableSchema, places: Mapping[str, pa.Array], files: Mapping[str, int]
+) -> dict[str, pa.Array] | None:
+    """Where the rows at some places are now, by their contents: in files that no snapshot has yet, which have these
+    numbers of rows. None if they are many, not all there, or only Spark can read them."""
+    reader = FewRows(table, table.schema_id, plain_columns(schema))
+    try:
+        rows = reader.places(places).rows
+        probe, wanted = _probe(rows), Counter(contents(rows))
+        if probe is None:
+            return None
+        near = reader.having_in(files, probe, pc.unique(rows[probe]))
+        numbers = some_of(contents(near.rows), wanted)
+    except (TooManyRows, UnreadableFile, ValueError):
+        return None
+    if any(wanted.values()):
+        return None
+    found: dict[str, list[int]] = {}
+    for number in numbers:
+        found.setdefault(near.files[number], []).append(near.positions[number])
+    return {path: pa.array(some, pa.int64()) for path, some in found.items()}
+
+
 @dataclass(frozen=True)
 class LocalResult:
     """The current rows of a table, with these columns."""

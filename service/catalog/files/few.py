@@ -66,18 +66,26 @@ class FewRows:
     def having(self, snapshot_id: int, paths: Iterable[str], column: str, values: pa.Array) -> PlacedRows:
         """The rows of some files of a snapshot that have one of some values in a column, which `searchable` allows."""
         found = {}
-        one = pa.schema([self.columns.field(column)])
         for file in self._of(snapshot_id, paths):
-            self._searched += file.rows
-            if self._searched > _MOST_SEARCHED:
-                raise TooManyRows
-            self._open(1)
-            searched = self._read(file.path, one)[column]
-            hits = pc.indices_nonzero(pc.is_in(searched, value_set=values.cast(searched.type)))
-            if len(hits):
-                self._expect(len(hits))
-                found[file.path] = _live(hits.to_pylist(), self._deleted(file))
+            if hits := self._hits(file.path, file.rows, column, values):
+                found[file.path] = _live(hits, self._deleted(file))
         return self._at(found)
+
+    def having_in(self, files: Mapping[str, int], column: str, values: pa.Array) -> PlacedRows:
+        """The same, of files that no snapshot has yet, with their numbers of rows."""
+        hits = {path: self._hits(path, rows, column, values) for path, rows in files.items()}
+        return self._at({path: found for path, found in hits.items() if found})
+
+    def _hits(self, path: str, rows: int, column: str, values: pa.Array) -> list[int]:
+        """The positions of the rows of a file that have one of some values in a column."""
+        self._searched += rows
+        if self._searched > _MOST_SEARCHED:
+            raise TooManyRows
+        self._open(1)
+        searched = self._read(path, pa.schema([self.columns.field(column)]))[column]
+        hits = pc.indices_nonzero(pc.is_in(searched, value_set=values.cast(searched.type)))
+        self._expect(len(hits))
+        return list(hits.to_pylist())
 
     def _at(self, positions: Mapping[str, Sequence[int]], every: Collection[str] = ()) -> PlacedRows:
         """The rows at some positions, by file and position; `every` names files whose rows are all among them."""

@@ -4,7 +4,7 @@ A delete file names positions in an old file, which the merged files do not have
 these by their contents: of equal rows, it does not matter which are deleted.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +31,9 @@ from service.model.schema.types import TableSchema
 # The version of the format whose delete files have positions.
 _FORMAT_WITH_POSITIONS = 2
 _FILE, _POS, _N = "_firn_path", "_firn_pos", "_firn_n"
+FindMoved = Callable[[Mapping[str, pa.Array], Mapping[str, int]], Mapping[str, pa.Array] | None]
+"""Finds, without Spark, the rows at some places among those of merged files, which have these numbers of rows; None if
+that is better left to Spark."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,20 @@ def late_deletes(iceberg: Any, planned: Any, snapshot_id: int, old: Sequence[str
 
 
 def carried_over(
-    session: SparkSession, planned: Any, snapshot_id: int, late: LateDeletes, new: Iterable[Any], schema: TableSchema
+    session: SparkSession,
+    planned: Any,
+    snapshot_id: int,
+    late: LateDeletes,
+    new: Iterable[Any],
+    schema: TableSchema,
+    find: FindMoved,
 ) -> WrittenDeletes:
     """Write delete files for the rows of merged files that were deleted since. Raises FilesChanged if they are not all
     there."""
     files = {str(file.location()): file for file in new}
-    found = _places(session, planned, SnapshotFiles(snapshot_id, frozenset(), late.places), files.values(), schema)
+    found = find(late.places, {path: int(file.recordCount()) for path, file in files.items()})
+    if found is None:
+        found = _places(session, planned, SnapshotFiles(snapshot_id, frozenset(), late.places), files.values(), schema)
     expected = sum(len(positions) for positions in late.places.values())
     if sum(len(positions) for positions in found.values()) != expected:
         raise FilesChanged("rows that were deleted in the meantime are not in the merged files")

@@ -7,7 +7,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from service.engine.iceberg.carry_over import LateDeletes, carried_over, late_deletes
+from service.engine.iceberg.carry_over import FindMoved, LateDeletes, carried_over, late_deletes
 from service.engine.iceberg.position_deletes import WrittenDeletes, dangling_deletes, tasks_with_deletes
 from service.engine.iceberg.replace import FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
@@ -148,12 +148,13 @@ def commit(
     planned: PlannedGroups,
     done: Sequence[RewrittenGroup],
     schema: TableSchema,
+    find: FindMoved,
     batch: str,
     gate: Gate,
 ) -> int:
     """Replace the old files of groups by the new ones in one commit, and return the snapshot's id. Rows that were
-    deleted since the plan by delete files for these files alone are deleted from the new ones too; `schema` has all
-    columns of the table.
+    deleted since the plan by delete files for these files alone are deleted from the new ones too: `find` finds them if
+    they are few, or else Spark. `schema` has all columns of the table.
 
     Raises FilesChanged if an old file was removed since, or had rows deleted in another way.
     """
@@ -170,7 +171,7 @@ def commit(
         late = late_deletes(iceberg, planned.iceberg, planned.snapshot_id, paths)
         void = [*late.void, *dangling_deletes(iceberg, head_id)]
         if late.places:
-            carried = carried_over(session, planned.iceberg, planned.snapshot_id, late, each(new), schema)
+            carried = carried_over(session, planned.iceberg, planned.snapshot_id, late, each(new), schema, find)
     what = FileReplacement(
         batch,
         head_id,

@@ -5,11 +5,13 @@ import time
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from service.catalog.files.data_files import TableFiles, list_files
 from service.catalog.files.small import find_small_files
 from service.catalog.tables import Snapshot, Table
 from service.commits.commit import CommitResult, Commits
+from service.commits.local_rows import moved_rows
 from service.engine.iceberg.compaction import (
     FileGroup,
     PlannedGroups,
@@ -263,7 +265,8 @@ class _Merge:
         def change(current: Table, batch: str) -> None:
             gate = self.job.gate_for(self.merger.commits, batch)
             name, uuid, schema = current.spark_name, self.table.uuid, self.table.stored_schema
-            self.merger.engine.run(commit, name, uuid, self.planned, part, schema, batch, gate)
+            find = partial(moved_rows, self.table, schema)
+            self.merger.engine.run(commit, name, uuid, self.planned, part, schema, find, batch, gate)
 
         try:
             result = self.merger.commits.commit(self.table, "COMPACT", self.job.call, change)

@@ -138,6 +138,7 @@ class FakeSpark:
         planned: PlannedGroups,
         done: list[RewrittenGroup],
         schema: TableSchema,
+        find: Any,
         batch: str,
         gate: Callable[[], None],
     ) -> None:
