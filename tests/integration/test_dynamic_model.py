@@ -14,6 +14,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from service.catalog.lineage import lineage
+from service.dynamic.freshness import missing_changes
+from service.model.dynamic.state import state_of
 from tests.harness import Firn
 from tests.support.dynamic_served import ServedDynamicTable
 from tests.support.marks import thorough_after
@@ -123,10 +126,17 @@ class Model:
         """Refresh all tables and compare each with its query's rows, recomputed by Spark; the modes."""
         refreshed = self._each(lambda i: self.tables[i].refresh())
         sources = {one.name.table: one.loaded for one in self.sources}
+        pinned = {table.uuid: table for table in sources.values()}
         expected = self.firn.app.engine.run(self._recomputed, sources)
         wrong = []
         for (kind, query), table, done, rows in zip(self.cases, self.tables, refreshed, expected, strict=True):
             loaded = table.loaded
+            if done["records_inserted"] + done["records_deleted"]:  # without, the table is not written
+                state = state_of(lineage(loaded)[-1].summary)
+                assert state is not None
+                behind = [one.table for one in state.all if missing_changes(pinned[one.uuid], one.snapshot_id).since_ms]
+                if behind:
+                    wrong.append(f"{kind}: {query}\n  stands for an old state of {behind}: {done}")
             found = _bag(loaded.iceberg.scan().to_arrow().select(list(loaded.schema.names)))
             if found != rows:
                 wrong.append(f"{kind}: {query}\n  by {done['mode']}: missing {rows - found}, unexpected {found - rows}")
@@ -167,7 +177,7 @@ def _bag(rows: pa.Table) -> Counter[Row]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("seed", "rounds"), thorough_after(1, [(seed, _ROUNDS if seed else 2) for seed in _SEEDS]))
+@pytest.mark.parametrize(("seed", "rounds"), thorough_after(1, [(seed, _ROUNDS if seed else 1) for seed in _SEEDS]))
 def test_results_equal_recomputation_after_each_refresh(firn: Firn, tenant: str, seed: int, rounds: int) -> None:
     model = Model(firn, tenant, seed)
     modes: Counter[str] = Counter()
@@ -175,5 +185,5 @@ def test_results_equal_recomputation_after_each_refresh(firn: Firn, tenant: str,
         model.change()
         modes += model.check()
     assert set(modes) <= {"INCREMENTAL", "NO_DATA"}
-    assert modes["INCREMENTAL"] >= _CASES
+    assert modes["INCREMENTAL"] >= rounds * _CASES // 2
     _seen.update(kind for kind, _ in model.cases)
