@@ -58,7 +58,13 @@ class DropTableResult(Result):
     quarantine_table: str | None = omit_when_null("the table with its rejected rows, which was dropped with it")
 
 
-@operation(DropTable, DropTableResult, pool="tables", examples=EXAMPLES)
+@operation(
+    DropTable,
+    DropTableResult,
+    pool="tables",
+    examples=EXAMPLES,
+    needs=lambda request: "admin" if request.purge else "writer",
+)
 def drop_table(request: DropTable, call: Call, life: TableLifecycle) -> DropTableResult:
     """Drop a table, which RESTORE_TABLE can restore unless `purge` deletes its files for good."""
     if request.purge and not request.confirm:

@@ -130,6 +130,11 @@ class Query(Paged, Request):
     sql: str | None = Field(default=None, description="one SELECT, which names tables as `table` or `namespace.table`")
     params: dict[str, Any] | None = Field(default=None, description="values of the parameters in `sql`, such as `:id`")
 
+    @property
+    def reach(self) -> Literal["namespace", "tenant", "somewhere"]:
+        """SQL names its tables and their namespaces, and each of them is checked."""
+        return "namespace" if self.sql is None else "somewhere"
+
 
 class QueryMetadata(Metadata):
     row_count: int = Field(description="rows in this response")
@@ -268,7 +273,7 @@ def _read(
     for attempt in range(1, _TRIES + 1):
         try:
             if request.sql is None:
-                result = run(_by_parts(request, catalog))
+                result = run(_by_parts(request, call, catalog))
             else:
                 result = run(_by_sql(request, request.sql, call, engine, catalog))
             metrics.queried(time.monotonic() - started)
@@ -285,7 +290,7 @@ def _read(
     raise AssertionError("unreachable")
 
 
-def _by_parts(request: Query, catalog: Catalog) -> Reading:
+def _by_parts(request: Query, call: Call, catalog: Catalog) -> Reading:
     if request.table is None:
         raise InvalidRequest("table is missing; send the table to read, or sql", field="table")
     if request.params is not None:
@@ -304,7 +309,7 @@ def _by_parts(request: Query, catalog: Catalog) -> Reading:
         limit=request.limit,
         offset=options.offset,
     )
-    return read_parts(catalog, request.table, parts, options)
+    return read_parts(call, catalog, request.table, parts, options)
 
 
 def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catalog) -> Reading:

@@ -33,6 +33,9 @@ from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
 from service.host import class_archive, jars, presence, process_locks
+from service.host.logs import configure_logging
+from service.identity.compose import compose_identities, identity_parts
+from service.identity.identities import Identities
 from service.ingest.compose import ingest_parts
 from service.ingest.ingests import Ingests
 from service.ingest.tasks.watch import Watcher
@@ -241,6 +244,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     """The parts of the service. A test can pass another engine, catalog or ledger."""
     iceberg = settings.iceberg
     metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
+    identities = compose_identities(settings, ledger)
     commits = Commits(catalog, ledger, metrics=metrics)
     small_files = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics)
     jobs = Jobs(JobRecords(ledger), commits, metrics)
@@ -251,7 +255,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     keepers = (holds.keeps, partial(snapshots_awaiting_response, ledger), partial(built_on_by_other_instances, jobs))
     undos = Undos(iceberg.edits, engine, commits, UndoRecords(ledger), holds)
     expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, undos.keeps)
-    expiry, schedules = Expiry(expirer.by_policy), _schedules(settings, catalog, ledger, jobs, metrics)
+    expiry, schedules = Expiry(expirer.by_policy), _schedules(settings, catalog, ledger, jobs, metrics, identities)
     commits.when_committed(expiry.after_commit)
     adviser = Adviser(iceberg, catalog, jobs.records, query_log, metrics)
     compactions = Compactions(
@@ -262,6 +266,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     _watch(metrics, engine, bulk)
     return Parts(
         {Engine: engine, Catalog: catalog, Ledger: ledger},
+        *identity_parts(settings, ledger, identities),
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
         *(jobs, Background(jobs, settings.limits.maintenance_threads), schedules),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
@@ -299,12 +304,16 @@ def _auto(
     return Auto(catalog, adviser, query_log, records, compact, is_busy, every_s=every_s)
 
 
-def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger, jobs: Jobs, metrics: Metrics) -> Schedules:
+def _schedules(
+    settings: Settings, catalog: Catalog, ledger: Ledger, jobs: Jobs, metrics: Metrics, identities: Identities
+) -> Schedules:
     records = ScheduleRecords(ledger)
     # The scheduler takes over runs, and deletes them.
     jobs.register(RUN, Kind(kept_ms=None, is_resumed=True, shown=shown_run))
     windows = skip_reason(catalog, settings.iceberg.compaction, now_ms)
-    return Schedules(records, catalog, Scheduler(records, tables_of(catalog), windows, metrics=metrics))
+    scheduler = Scheduler(records, tables_of(catalog), windows, metrics=metrics)
+    scheduler.principal_of = lambda schedule: identities.of_owner(schedule.owner)
+    return Schedules(records, catalog, scheduler)
 
 
 def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
@@ -322,16 +331,6 @@ def build(settings: Settings | None = None, jar_paths: list[Path] | None = None)
     settings = settings or load(os.environ)
     found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
     return App(settings, found)
-
-
-def configure_logging(settings: Settings) -> None:
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s  %(message)s", force=True
-    )
-    for noisy in ("py4j", "uvicorn.access", "pyiceberg", "botocore", "boto3", "urllib3"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    # PySpark's own report of every refused query, whole, as JSON.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 
 def rehearse(jar_paths: list[Path], java_options: class_archive.Options) -> None:
