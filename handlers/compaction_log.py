@@ -1,15 +1,14 @@
 """COMPACTION_LOG: list past and running compactions."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
-from service.errors import InvalidRequest
 from service.ledger.jobs import JobRecord, JobRecords
 from service.model.names import TableName
-from service.model.times import utc, utc_or_none
+from service.model.times import read_ms, utc, utc_or_none
 from service.operations.examples import create_table, response
 from service.operations.operation import Example, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged, ScopedRequest
@@ -62,7 +61,7 @@ def compaction_log(request: CompactionLog, catalog: Catalog, records: JobRecords
         tenant=request.tenant_id,
         namespace=request.only_namespace,
         table=request.table,
-        before_ms=_before_ms(request.before),
+        before_ms=None if request.before is None else read_ms(request.before, "before"),
         after=after,
     )
     if request.table is not None and not found and after is None:
@@ -84,18 +83,3 @@ def _logged(job: JobRecord) -> LoggedCompaction:
         ended_at=utc_or_none(job.ended_ms),
         **details,
     )
-
-
-def _before_ms(before: str | None) -> int | None:
-    if before is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(before)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        since = moment - datetime.fromtimestamp(0, UTC)
-    except (ValueError, OverflowError) as e:
-        raise InvalidRequest(
-            f"before: {before[:80]!r} is not a time; send it as 2024-01-31T12:00:00Z", field="before"
-        ) from e
-    # Rounded up: a time between two milliseconds is after the first of them.
-    return -(-since // timedelta(milliseconds=1))

@@ -55,44 +55,33 @@ class ApiKeys:
         self._known: LRUCache[str, _Known] = LRUCache(_MOST_KNOWN)
 
     def create(
-        self, by: Principal, principal: str, grants: Sequence[Grant], name: str = "", expires_hours: int | None = None
+        self,
+        by: Principal,
+        tenant: str,
+        principal: str,
+        grants: Sequence[Grant],
+        name: str = "",
+        expires_hours: int | None = None,
     ) -> NewApiKey:
-        """A new key of a principal. Forbidden if `by` is not an administrator everywhere that its roles reach."""
+        """A new key of a tenant's principal. Forbidden if `by` is not an administrator of all that its roles reach."""
         check_principal(principal, "principal")
         if not grants:
             raise InvalidRequest.at("roles", "is empty; give at least one role")
         _check_may_manage(by, grants)
-        now = self._now_ms()
-        new = KeyText.new()
-        record = ApiKeyRecord(
-            id=new.id,
-            hash=new.hash,
-            principal=principal,
-            name=name,
-            roles="\n".join(dict.fromkeys(map(str, grants))),
-            created_ms=now,
-            created_by=by.name,
-            expires_ms=None if expires_hours is None else now + expires_hours * HOUR_MS,
-        )
-        self._records.add(record, now, lambda live: _check_others(by, live, principal))
+        roles = "\n".join(dict.fromkeys(map(str, grants)))
+        new, record = self._made(by, tenant, principal, roles, name, expires_hours)
+        self._records.add(record, record.created_ms, lambda live: _check_others(by, live, principal))
         return NewApiKey(str(new), record)
 
-    def rotate(self, by: Principal, id: str, keep_hours: int, expires_hours: int | None = None) -> NewApiKey:
+    def rotate(
+        self, by: Principal, tenant: str, id: str, keep_hours: int, expires_hours: int | None = None
+    ) -> NewApiKey:
         """Another key for the same principal with the same roles. The old one ends after `keep_hours`."""
-        old, now = self._managed(by, id), self._now_ms()
+        old = self._managed(by, tenant, id)
+        new, record = self._made(by, old.tenant, old.principal, old.roles, old.name, expires_hours)
+        now = record.created_ms
         if not old.is_live(now):
             raise ApiKeyNotFound(f"API key {id!r} has ended; create a new one", field="key_id")
-        new = KeyText.new()
-        record = ApiKeyRecord(
-            id=new.id,
-            hash=new.hash,
-            principal=old.principal,
-            name=old.name,
-            roles=old.roles,
-            created_ms=now,
-            created_by=by.name,
-            expires_ms=None if expires_hours is None else now + expires_hours * HOUR_MS,
-        )
 
         def check(live: Sequence[ApiKeyRecord]) -> None:
             _check_others(by, [each for each in live if keep_hours or each.id != old.id], old.principal)
@@ -101,21 +90,23 @@ class ApiKeys:
         self._forget(old.id)
         return NewApiKey(str(new), record)
 
-    def revoke(self, by: Principal, id: str) -> ApiKeyRecord:
+    def _made(
+        self, by: Principal, tenant: str, principal: str, roles: str, name: str, expires_hours: int | None
+    ) -> tuple[KeyText, ApiKeyRecord]:
+        now, new = self._now_ms(), KeyText.new()
+        expires_ms = None if expires_hours is None else now + expires_hours * HOUR_MS
+        return new, ApiKeyRecord(new.id, new.hash, tenant, principal, name, roles, now, by.name, expires_ms)
+
+    def revoke(self, by: Principal, tenant: str, id: str) -> ApiKeyRecord:
         """End a key at once on this instance, and within KNOWN_FOR_S on others."""
-        record = self._managed(by, id)
+        record = self._managed(by, tenant, id)
         self._records.revoke(record.id, self._now_ms())
         self._forget(record.id)
         return self._records.find(record.id) or record
 
     def managed_by(self, by: Principal, tenant: str) -> list[ApiKeyRecord]:
-        """The keys with roles in a tenant that a principal may manage, the latest first."""
-        found = []
-        for record in self._records.all():
-            grants = grants_of(record)
-            if any(grant.tenant in ("*", tenant) for grant in grants) and by.may_grant(grants):
-                found.append(record)
-        return found
+        """The keys of a tenant's principals that a principal may manage, the latest first."""
+        return [record for record in self._records.of_tenant(tenant) if by.may_grant(grants_of(record))]
 
     def find(self, id: str) -> ApiKeyRecord | None:
         """A key by its id, at most KNOWN_FOR_S old."""
@@ -146,12 +137,13 @@ class ApiKeys:
         if not record.is_live(self._now_ms()):
             ended = "was revoked" if record.revoked_ms is not None else "has expired"
             raise Unauthenticated(f"the API key {record.id} {ended}; use another one")
-        return Principal(record.principal, grants_of(record), record.id)
+        return Principal(record.sender, grants_of(record), record.id)
 
-    def current(self, principal: str) -> Principal:
+    def current(self, sender: str) -> Principal:
         """A principal with the rights that all of its live keys have now."""
-        live = self._records.live_of(principal, self._now_ms())
-        return Principal(principal, tuple(dict.fromkeys(grant for record in live for grant in grants_of(record))))
+        tenant, _, principal = sender.partition("/")
+        live = self._records.live_of(tenant, principal, self._now_ms())
+        return Principal(sender, tuple(dict.fromkeys(grant for record in live for grant in grants_of(record))))
 
     def _note_use(self, record: ApiKeyRecord | None) -> None:
         """Record that a key was used, unless that was recorded lately: a request costs no write."""
@@ -163,10 +155,10 @@ class ApiKeys:
         except FirnError as e:  # the key is valid all the same
             log.warning("the last use of API key %s could not be recorded: %s", record.id, e.message)
 
-    def _managed(self, by: Principal, id: str) -> ApiKeyRecord:
+    def _managed(self, by: Principal, tenant: str, id: str) -> ApiKeyRecord:
         """A key that a principal may manage; the error is the same if there is none."""
         record = self._records.find(id)
-        if record is None or not by.may_grant(grants_of(record)):
+        if record is None or record.tenant != tenant or not by.may_grant(grants_of(record)):
             raise ApiKeyNotFound(f"there is no API key {id[:80]!r}; LIST_KEYS lists those you manage", field="key_id")
         return record
 

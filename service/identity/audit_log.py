@@ -147,7 +147,7 @@ class AuditLog:
 def shown(entry: AuditRecord) -> dict[str, Any]:
     """An entry as JSON lines and AUDIT_LOG have it."""
     fields = {
-        "at": utc(entry.at_ms).isoformat().replace("+00:00", "Z"),
+        "answered_at": utc(entry.at_ms).isoformat().replace("+00:00", "Z"),
         "request_id": entry.request_id,
         "principal": entry.principal,
         "credential": entry.credential,

@@ -1,16 +1,31 @@
 """The parts of the service that know who sends requests."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from service.identity.api_keys import ApiKeys
 from service.identity.audit_log import audit_log
 from service.identity.identities import Identities
 from service.ledger.api_keys import ApiKeyRecords
 from service.ledger.audit import AuditRecords
+from service.ledger.database import url_of
 from service.ledger.ledger import Ledger
 from service.settings import Settings, SettingsError
 
 
 def identity_parts(settings: Settings, ledger: Ledger, identities: Identities) -> tuple[object, ...]:
     return identities, identities.keys, audit_log(settings, AuditRecords(ledger))
+
+
+@contextmanager
+def local_api_keys(settings: Settings) -> Iterator[ApiKeys]:
+    """The API keys in the ledger that the settings name, for a command on the machine; no service needs to run."""
+    settings.home.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(url_of(settings))
+    try:
+        yield ApiKeys(ApiKeyRecords(ledger))
+    finally:
+        ledger.close()
 
 
 def compose_identities(settings: Settings, ledger: Ledger) -> Identities:

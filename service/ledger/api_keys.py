@@ -18,6 +18,7 @@ class ApiKeyRecord:
 
     id: str
     hash: str
+    tenant: str
     principal: str
     name: str
     roles: str
@@ -26,6 +27,11 @@ class ApiKeyRecord:
     expires_ms: int | None = None
     last_used_ms: int | None = None
     revoked_ms: int | None = None
+
+    @property
+    def sender(self) -> str:
+        """The name of its principal among all tenants."""
+        return f"{self.tenant}/{self.principal}"
 
     def is_live(self, now_ms: int) -> bool:
         return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)
@@ -50,10 +56,9 @@ class ApiKeyRecords:
         end in the same transaction, unless it has an earlier one.
         """
         with self._ledger._writing() as connection:
-            _lock(connection, record.principal)
-            live = [
-                _record(row) for row in connection.execute(select(api_keys).where(*_live(record.principal, now_ms)))
-            ]
+            _lock(connection, record.sender)
+            asked = select(api_keys).where(*_live(record.tenant, record.principal, now_ms))
+            live = [_record(row) for row in connection.execute(asked)]
             check(live)
             connection.execute(insert_new(connection, api_keys).values(**vars(record)))
             if expiring is not None:
@@ -65,13 +70,13 @@ class ApiKeyRecords:
         row = self._ledger.row(select(api_keys).where(api_keys.c.id == id))
         return None if row is None else _record(row)
 
-    def live_of(self, principal: str, now_ms: int) -> list[ApiKeyRecord]:
+    def live_of(self, tenant: str, principal: str, now_ms: int) -> list[ApiKeyRecord]:
         """The live keys of a principal."""
-        return self._found(*_live(principal, now_ms))
+        return self._found(*_live(tenant, principal, now_ms))
 
-    def all(self) -> list[ApiKeyRecord]:
-        """Every key, the latest first."""
-        return self._found()
+    def of_tenant(self, tenant: str) -> list[ApiKeyRecord]:
+        """The keys of a tenant's principals, the latest first."""
+        return self._found(api_keys.c.tenant == tenant)
 
     def revoke(self, id: str, now_ms: int) -> None:
         """End a key now; one that was revoked before stays as it is."""
@@ -89,15 +94,16 @@ class ApiKeyRecords:
         return [_record(row) for row in self._ledger.rows(asked)]
 
 
-def _live(principal: str, now_ms: int) -> tuple[ColumnElement[bool], ...]:
+def _live(tenant: str, principal: str, now_ms: int) -> tuple[ColumnElement[bool], ...]:
     unexpired = or_(api_keys.c.expires_ms.is_(None), api_keys.c.expires_ms > now_ms)
-    return api_keys.c.principal == principal, api_keys.c.revoked_ms.is_(None), unexpired
+    of_principal = (api_keys.c.tenant == tenant, api_keys.c.principal == principal)
+    return *of_principal, api_keys.c.revoked_ms.is_(None), unexpired
 
 
-def _lock(connection: Connection, principal: str) -> None:
+def _lock(connection: Connection, sender: str) -> None:
     """Keep others from adding a key of this principal until the transaction ends; SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": lock_of("principal", principal)})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": lock_of("principal", sender)})
 
 
 def _record(row: Row[Any]) -> ApiKeyRecord:

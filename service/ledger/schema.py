@@ -221,7 +221,8 @@ api_keys = Table(
     metadata,
     Column("id", String(16), primary_key=True),  # the public part of the key
     Column("hash", String(64), nullable=False),
-    Column("principal", String(100), nullable=False, index=True),
+    Column("tenant", String(63), nullable=False),  # whose administrators manage it
+    Column("principal", String(100), nullable=False),
     Column("name", String(100), nullable=False),  # a note for people
     Column("roles", Text, nullable=False),  # such as `writer:acme/shop`, one per line
     Column("created_ms", BigInteger, nullable=False),
@@ -230,6 +231,7 @@ api_keys = Table(
     Column("last_used_ms", BigInteger),  # to within some minutes
     Column("revoked_ms", BigInteger),
 )
+Index("api_keys_of_principal", api_keys.c.tenant, api_keys.c.principal)
 
 # Every request while the audit log is on, for a retention period.
 audit = Table(

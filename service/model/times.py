@@ -1,7 +1,7 @@
 """Times as the ledger and Iceberg have them, whole milliseconds since 1970; and IANA time zones by name."""
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -24,6 +24,19 @@ def as_ms(time: datetime) -> int:
 
 def utc_or_none(ms: int | None) -> datetime | None:
     return None if ms is None else utc(ms)
+
+
+def read_ms(text: str, field: str) -> int:
+    """A time in a request; without a zone it is in UTC. A time between two milliseconds is after the first of them."""
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        since = moment - datetime.fromtimestamp(0, UTC)
+    except (ValueError, OverflowError) as e:
+        raise InvalidRequest(
+            f"{field}: {text[:80]!r} is not a time; send it as 2024-01-31T12:00:00Z", field=field
+        ) from e
+    return -(-since // timedelta(milliseconds=1))
 
 
 def check_zone(name: str, field: str) -> ZoneInfo:

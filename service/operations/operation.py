@@ -262,6 +262,11 @@ class Operation:
     needs: Role | Callable[[Any], Role] = "admin"
     """The role that its sender needs."""
 
+    @property
+    def changes(self) -> bool:
+        """Whether it changes something."""
+        return issubclass(self.request, KeyedRequest) or self.pool == "tables"
+
     def access_of(self, request: Request) -> Access:
         """What the sender of a request needs."""
         role = self.needs(request) if callable(self.needs) else self.needs

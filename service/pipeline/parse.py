@@ -107,7 +107,7 @@ class RequestParser:
         if meant := next((o for o in self.operations if verbs & {o, *_OTHER_WORDS.get(o, ())}), ""):
             form = _STATEMENT_FORM if len(words) > 1 and meant == "QUERY" else _FORMS.get(meant)
             return meant, f"use {meant}" + (f", such as {form}" if form else "")
-        reading = [n for n, operation in self.operations.items() if operation.needs == "reader"]
+        reading = [n for n, operation in self.operations.items() if not operation.changes]
         # Whoever wants to read must not be told to write, so what changes data has to be very similar.
         near = None if word.partition("_")[0] in _READING else nearest(name, self.operations, 0.8)
         near = near or nearest(name, reading)
