@@ -24,6 +24,7 @@ _FOLDERS = ("start", "how-to", "deploy", "reference", "explanation")
 _GUIDES: Mapping[str, tuple[str, ...]] = {
     "Tables": ("start/tutorial.md", "how-to/rename-and-drop.md", "reference/tables.md", "reference/types.md"),
     "Namespaces": ("reference/tables.md",),
+    "Identities": ("reference/identities.md",),
     "Rows": (
         "how-to/load-files.md",
         "how-to/upsert.md",

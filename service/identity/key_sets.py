@@ -49,13 +49,16 @@ class KeySets:
 
     def find(self, key_id: str | None) -> PyJWK | None:
         """The key of an id; without an id, the only key of the set. Unavailable if no set could be read."""
-        with self._lock:
-            unknown = key_id not in self._keys
-            if (unknown or self._is_old(self._refresh_s)) and not self._was_tried():
-                self._refresh()
-            if self._is_old(self._keep_s):
-                raise Unavailable("the keys of the issuer of tokens cannot be read now; try again")
-            return self._keys.get(key_id)
+        # While one thread waits for a slow issuer, the others use the keys that there are.
+        if not self.is_known(key_id) and self._lock.acquire(blocking=not self._keys):
+            try:
+                if not self.is_known(key_id) and not self._was_tried():
+                    self._refresh()
+            finally:
+                self._lock.release()
+        if self._is_old(self._keep_s):
+            raise Unavailable("the keys of the issuer of tokens cannot be read now; try again")
+        return self._keys.get(key_id)
 
     def _refresh(self) -> None:
         self._tried_at = self._monotonic()

@@ -182,8 +182,8 @@ COMMANDS = (
         ),
         run=_add_profile,
         local=True,
-        details="Profiles are in ~/.config/firn/profiles.json, which only you can read. With `--api-key-stdin < key.txt` "
-        "a profile has the API key of that file.",
+        details="Profiles are in ~/.config/firn/profiles.json, which only you can read. With "
+        "`--api-key-stdin < key.txt` a profile has the API key of that file.",
     ),
     Command("profile list", "List profiles.", run=_list_profiles, local=True),
     Command("profile remove", "Remove a profile.", (_PROFILE,), run=_remove_profile, local=True),
