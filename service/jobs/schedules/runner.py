@@ -15,6 +15,7 @@ from service.ledger.jobs import JobRecord, JobRecords
 from service.ledger.schedules import Schedule
 from service.model import wire
 from service.model.call import Call
+from service.model.failures import error_fields
 from service.model.identity.principal import ANYONE, Principal
 from service.model.names import TableName
 
@@ -127,7 +128,10 @@ class ScheduleRunner:
     def _send(self, live: ClaimedRun, request: dict[str, Any], new_call: Callable[[], Call]) -> dict[str, Any]:
         """The response to the operation on one table; retried if that may help."""
         for pause in (*self.pauses_s, None):
-            response: dict[str, Any] = wire.parse(self.router.submit(request, new_call()).result().body)
+            try:
+                response: dict[str, Any] = wire.parse(self.router.submit(request, new_call()).result().body)
+            except FirnError as e:  # the rights of its creator cannot be read now
+                response = {"success": False, "error": error_fields(e)}
             if response["success"]:
                 return response
             self._check_goes_on(live)

@@ -242,6 +242,30 @@ class TestSwappedIds:
         guarded.ok("root", {"operation": "REVOKE_KEY", "tenant_id": MINE, "key_id": made["key_id"]})
 
 
+def test_a_schedule_runs_with_the_rights_that_its_creator_has_then(guarded: Guarded) -> None:
+    own = {"tenant_id": MINE}
+    made = guarded.ok("mine", {"operation": "CREATE_KEY", **own, "principal": "planner", "roles": ["writer"]})
+    planner = {"X-Api-Key": made["api_key"]}
+    create = {"operation": "CREATE_SCHEDULE", **own, **SCHEDULE, "name": "planned", "namespace": "lab", "table": "rats"}
+    assert guarded.send("POST", "/database", body=create, headers=planner).status_code == 200
+    run = {"operation": "RUN_SCHEDULE", **own, "name": "planned", "wait": True}
+    guarded.ok("mine", {"operation": "REVOKE_KEY", **own, "key_id": made["key_id"]})
+    ended = guarded.ok("mine", run)["run"]
+    assert (ended["state"], [each["error"]["code"] for each in ended["outcomes"]]) == ("failed", ["FORBIDDEN"])
+    guarded.ok("mine", {"operation": "DELETE_SCHEDULE", **own, "name": "planned"})
+
+
+def test_a_schedule_reaches_no_further_than_its_creator(guarded: Guarded) -> None:
+    schedule = {"operation": "CREATE_SCHEDULE", "tenant_id": MINE, **SCHEDULE, "name": "wide"}
+    for key, more in (
+        ("reader", {"namespace": "shop"}),
+        ("shop", {"scope": "tenant"}),
+        ("shop", {"namespace": "shop"}),
+    ):
+        assert guarded.refused(key, {**schedule, **more})["code"] == "FORBIDDEN"
+    assert guarded.refused("mine", {**schedule, "tenant_id": OTHER})["code"] == "FORBIDDEN"
+
+
 class TestFiles:
     """Paths in requests: none may be named unless the settings say so, and never Firn's own."""
 
