@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from service.api.docs_page import error_classes
-from service.errors import BodyTooLarge, FirnError, TooManyRequests
+from service.errors import BodyTooLarge, Cancelled, FirnError, TooManyRequests
 from service.model.call import Call, Credential
 from service.model.names import TableName, check_name
 from service.operations.operation import Parts
@@ -26,6 +26,7 @@ from service.pipeline.response import Response as PipelineResponse
 from service.settings import Settings
 
 _DRAIN_S = 2.0
+_CLIENT_GONE = 499  # as proxies call it
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 # Parsed JSON takes about this many times its size.
 _MEMORY_PER_BYTE = 8
@@ -163,7 +164,9 @@ class NoResponse(Response):
     """Sends nothing: the client has hung up."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pass
+        request = Request(scope)
+        audit_log = api_of(request).pipeline.audit_log
+        audit_log.add(call_of(request), f"{request.method} {scope['path']}", Cancelled.code, _CLIENT_GONE)
 
 
 async def read_body(request: Request, held: HeldMemory) -> bytes:

@@ -29,6 +29,7 @@ from service.api.server import IdleStop, Server
 from service.errors import FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
 from service.metrics.catalogue import BULK, NONE
 from service.operations.operation import Operation
+from service.settings import Settings
 
 Mode = Literal["validation", "serialization"]
 log = logging.getLogger("firn.http")
@@ -155,8 +156,7 @@ def serve(service: HttpService, local: socket.socket | None, idle_timeout_s: flo
         log_config=None,
         access_log=False,
         proxy_headers=False,
-        ssl_certfile=settings.tls.certificate,
-        ssl_keyfile=settings.tls.key,
+        **tls(settings),
         timeout_graceful_shutdown=2,
         timeout_keep_alive=75,
     )
@@ -171,6 +171,12 @@ def serve(service: HttpService, local: socket.socket | None, idle_timeout_s: flo
     finally:
         service.stop()
     return 0 if server.started else 1
+
+
+def tls(settings: Settings) -> dict[str, Any]:
+    """The server's options for TLS; none if the service speaks plain HTTP."""
+    files = {"ssl_certfile": settings.tls.certificate, "ssl_keyfile": settings.tls.key}
+    return {} if settings.tls.certificate is None else files
 
 
 def document(app: FastAPI, operations: list[Operation]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """No route is served without a credential, and none with one that does not reach so far."""
 
+import asyncio
 import json
 import logging
 import re
@@ -20,6 +21,7 @@ from service.ledger.audit import AuditFilter
 from service.model import wire
 from service.model.identity.principal import LOCAL
 from service.model.names import TableName
+from tests.unit.identity.test_tokens import AUDIENCE, ISSUER, forged, key_set, token
 from tests.unit.tenants.guarded import MINE, OTHER, Guarded, create_table
 
 LIST = {"operation": "LIST_TABLES", "tenant_id": MINE}
@@ -215,6 +217,50 @@ def test_what_was_done_with_a_credential_is_in_the_audit_log(guarded: Guarded) -
     assert shown[5].tables == ("shop/orders",)
     assert shown[3].operation == "GET /metrics"
     assert len({each.id for each in audit.find(AuditFilter(), 1000)}) == len(audit.find(AuditFilter(), 1000))
+
+
+def test_a_client_that_hangs_up_is_in_the_audit_log_too(guarded: Guarded) -> None:
+    async def hang_up() -> None:
+        async def receive() -> Any:
+            return next(body, {"type": "http.disconnect"})
+
+        async def send(message: Any) -> None:
+            raise AssertionError("nobody is there")
+
+        for path in ("/database", f"/tables/{MINE}/shop/orders/ingest"):
+            headers = [(b"x-api-key", guarded.keys["mine"].encode()), (b"x-request-id", b"gone")]
+            scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": path, "headers": headers}
+            query = b"" if path == "/database" else b"date=2024-01-31"
+            body = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+            await guarded.http({**scope, "query_string": query, "raw_path": path.encode()}, receive, send)
+
+    asyncio.run(hang_up())
+    found = guarded.app.pipeline.audit_log.find(AuditFilter(outcome="CANCELLED"), 10)
+    assert [(each.request_id, each.principal, each.status) for each in found] == [("gone", "mine/mine", 499)] * 2
+
+
+def test_a_token_of_the_issuer_is_as_good_as_a_key(tmp_path: Path) -> None:
+    (tmp_path / "jwks.json").write_bytes(key_set("rsa"))
+    jwt = {"ISSUER": ISSUER, "AUDIENCE": AUDIENCE, "JWKS_FILE": str(tmp_path / "jwks.json")}
+    guarded = Guarded(tmp_path / "home", **{f"FIRN_AUTH__JWT__{name}": value for name, value in jwt.items()})
+    try:
+        listing = {"operation": "LIST_TABLES", "tenant_id": MINE, "namespace": "shop"}
+        guarded.ok("root", create_table(MINE, "shop", "orders"))
+        statuses = [
+            guarded.send("POST", "/database", body={**listing, **more}, headers={"Authorization": f"Bearer {text}"})
+            for text, more in (
+                (token(roles=["reader:mine"]), {}),
+                (token(roles=["reader"], tenants=["mine"]), {}),
+                (token(roles=["reader:mine"]), {"tenant_id": OTHER}),
+                (token(roles=[]), {}),
+                (token(exp=1), {}),
+                (forged({"alg": "none"}), {}),
+            )
+        ]
+        assert [each.status_code for each in statuses] == [200, 200, 403, 403, 401, 401]
+        guarded.ok("root", {**listing, "operation": "LIST_TABLES"})
+    finally:
+        guarded.app.stop()
 
 
 def test_an_administrator_sees_the_audit_log_of_its_tenant_and_no_other(guarded: Guarded) -> None:
