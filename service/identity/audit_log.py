@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ class AuditLog:
         self._file = _lines(settings) if on and settings.file is not None else None
         self._changed = threading.Condition()
         self._waiting: deque[AuditRecord] = deque()
+        self._flushing = threading.Lock()
+        self._unrecorded: deque[AuditRecord] = deque(maxlen=_MOST_WAITING)
+        """What the ledger does not have yet."""
         self._lost = 0
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -54,11 +58,11 @@ class AuditLog:
         entry = AuditRecord(
             uuid.uuid4().hex,
             self._now_ms(),
-            call.id[:200],
-            "" if call.principal is ANYONE else call.principal.name[:300],
-            call.principal.credential[:20],
-            call.client[:100],
-            operation[:100],
+            _text(call.id, 200),
+            "" if call.principal is ANYONE else _text(call.principal.name, 300),
+            _text(call.principal.credential, 20),
+            _text(call.client, 100),
+            _text(operation, 100),
             call.tables[0].tenant[:63] if call.tables else "",
             tuple(dict.fromkeys(map(_shown, call.tables))),
             outcome,
@@ -82,23 +86,27 @@ class AuditLog:
         return self._records.find(which, limit, after)
 
     def flush(self) -> None:
-        """Write what waits; what cannot be written waits on."""
-        with self._changed:
-            entries, lost = list(self._waiting), self._lost
-            self._waiting.clear()
-            self._lost = 0
-        if lost:
-            log.error("%d entries of the audit log were lost, because they could not be written", lost)
-        for start in range(0, len(entries), _AT_ONCE):
-            some = entries[start : start + _AT_ONCE]
-            try:
-                self._records.add(some)
-            except FirnError as e:
-                log.error("the audit log cannot be written to the ledger yet: %s", e.message)
-                self._keep(entries[start:])
-                return
-            for entry in some if self._file is not None else ():
+        """Write what waits. What the ledger does not take waits on; the file has it already."""
+        with self._flushing:
+            with self._changed:
+                entries, lost = list(self._waiting), self._lost
+                self._waiting.clear()
+                self._lost = 0
+            for entry in entries if self._file is not None else ():
                 self._write_line(entry)
+            lost += max(0, len(self._unrecorded) + len(entries) - _MOST_WAITING)
+            self._unrecorded.extend(entries)
+            if lost:
+                log.error("%d entries of the audit log were lost, because they could not be written", lost)
+            while self._unrecorded:
+                some = list(islice(self._unrecorded, _AT_ONCE))
+                try:
+                    self._records.add(some)
+                except FirnError as e:
+                    log.error("the audit log cannot be written to the ledger yet: %s", e.message)
+                    return
+                for _ in some:
+                    self._unrecorded.popleft()
 
     def close(self) -> None:
         """Write what waits, and stop."""
@@ -114,13 +122,7 @@ class AuditLog:
     def _write_line(self, entry: AuditRecord) -> None:
         assert self._file is not None
         line = json.dumps(shown(entry), default=str, ensure_ascii=False)
-        self._file.emit(logging.LogRecord("firn.audit", logging.INFO, "", 0, line, (), None))
-
-    def _keep(self, entries: list[AuditRecord]) -> None:
-        with self._changed:
-            room = max(0, _MOST_WAITING - len(self._waiting))
-            self._lost += max(0, len(entries) - room)
-            self._waiting.extendleft(reversed(entries[len(entries) - room :] if room else []))
+        self._file.handle(logging.LogRecord("firn.audit", logging.INFO, "", 0, line, (), None))
 
     def _write_regularly(self) -> None:
         while not self._closed:
@@ -169,12 +171,20 @@ def audit_log(settings: Settings, records: AuditRecords) -> AuditLog:
     return AuditLog(audit, records, on=by_default if audit.enabled is None else audit.enabled)
 
 
+def _text(text: str, longest: int) -> str:
+    """A text that every database takes: without NUL and other control characters."""
+    return "".join(c if c.isprintable() else "?" for c in text[:longest])
+
+
 def _shown(name: TableName) -> str:
     return f"{name.namespace or '*'}/{name.table or '*'}"
 
 
 class _Lines(logging.handlers.RotatingFileHandler):
     """Files that only the user of the service can read."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # its name in logging
+        log.error("the audit log cannot be written to its file", exc_info=True)
 
     def _open(self) -> Any:
         Path(self.baseFilename).touch(0o600)

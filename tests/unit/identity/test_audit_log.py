@@ -130,6 +130,29 @@ def test_entries_wait_while_the_ledger_is_silent_and_are_neither_lost_nor_double
     assert sorted(each.request_id for each in audit.find(AuditFilter(), 10)) == ["r0", "r1", "r2"]
 
 
+def test_the_file_does_not_wait_for_the_ledger_and_has_each_entry_once(ledger: Ledger, tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    audit = log(ledger, AuditSettings(file=path))
+    assert isinstance(audit._records, SilentRecords)
+    audit._records.silent = True
+    for i in range(3):
+        audit.add(call("shop/orders", id=f"r{i}"), "QUERY", "ok", 200)
+        audit.flush()
+    assert len(path.read_text().splitlines()) == 3
+    audit._records.silent = False
+    audit.close()
+    assert len(path.read_text().splitlines()) == 3
+    assert len(audit.find(AuditFilter(), 10)) == 3
+
+
+def test_what_a_database_would_not_take_is_replaced(ledger: Ledger) -> None:
+    audit = log(ledger)
+    audit.add(call(id="a\0b\n\ud800"), "GET /\0" + "x" * 500, "NOT_FOUND", 404)
+    [entry] = audit.find(AuditFilter(), 10)
+    audit.close()
+    assert (entry.request_id, entry.operation[:7], len(entry.operation)) == ("a?b??", "GET /?x", 100)
+
+
 def test_it_is_on_where_senders_are_known_or_a_file_is_named(ledger: Ledger, tmp_path: Path) -> None:
     records = AuditRecords(ledger)
     assert not audit_log(load({}), records).on
