@@ -63,7 +63,7 @@ class Identities:
         if not self.required:
             return ANYONE
         if owner is None:
-            return Principal("nobody")
+            return Principal("nobody (it was created without authentication)")
         made = Principal.loads(owner)
         return made if made.credential in (TOKEN, LOCAL.credential) else self.keys.current(made.name)
 
