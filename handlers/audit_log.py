@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from service.errors import InvalidRequest
 from service.identity.audit_log import AuditLog
 from service.ledger.audit import AuditFilter, AuditRecord
 from service.model.call import Call
@@ -64,6 +65,9 @@ def audit_log(request: AuditLogRequest, call: Call, audit: AuditLog) -> AuditLog
     """List who sent which requests about a tenant, and how they ended, newest first."""
     if request.scope == "service":
         call.principal.check(Access("admin", EVERY, None))
+    for name in ("principal", "only", "outcome"):
+        if not (getattr(request, name) or "").isprintable():
+            raise InvalidRequest.at(name, "has control characters, which no entry has")
     which = AuditFilter(
         None if request.scope == "service" else request.tenant_id,
         request.principal,

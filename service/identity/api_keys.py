@@ -157,7 +157,7 @@ class ApiKeys:
 
     def _managed(self, by: Principal, tenant: str, id: str) -> ApiKeyRecord:
         """A key that a principal may manage; the error is the same if there is none."""
-        record = self._records.find(id)
+        record = self._records.find(id) if id.isalnum() else None
         if record is None or record.tenant != tenant or not by.may_grant(grants_of(record)):
             raise ApiKeyNotFound(f"there is no API key {id[:80]!r}; LIST_KEYS lists those you manage", field="key_id")
         return record

@@ -215,7 +215,12 @@ def test_the_keys_of_another_tenant_are_answered_as_if_there_were_none(keys: Api
     foreign = keys.create(LOCAL, "other", "loader", [Grant("reader", "other")])
     above = keys.create(LOCAL, "acme", "root", [Grant("admin")])
     messages = set()
-    for tenant, id in (("acme", foreign.record.id), ("acme", above.record.id), ("other", foreign.record.id)):
+    for tenant, id in (
+        ("acme", foreign.record.id),
+        ("acme", above.record.id),
+        ("other", foreign.record.id),
+        ("acme", "\0"),
+    ):
         for act in (
             lambda t=tenant, i=id: keys.rotate(ADMIN, t, i, 1),
             lambda t=tenant, i=id: keys.revoke(ADMIN, t, i),
@@ -226,6 +231,8 @@ def test_the_keys_of_another_tenant_are_answered_as_if_there_were_none(keys: Api
     with pytest.raises(ApiKeyNotFound) as refused:
         keys.revoke(ADMIN, "acme", "ID")
     assert messages == {refused.value.message}
+    with pytest.raises(ApiKeyNotFound, match="there is no API key"):  # a text that PostgreSQL would not take
+        keys.revoke(ADMIN, "acme", "\0")
     assert keys.managed_by(ADMIN, "acme") == []
     keys.principal_of(read(foreign.text))
     keys.principal_of(read(above.text))

@@ -271,6 +271,7 @@ def test_an_administrator_sees_the_audit_log_of_its_tenant_and_no_other(guarded:
     assert guarded.refused("mine", {**log, "tenant_id": OTHER})["code"] == "FORBIDDEN"
     assert guarded.refused("mine", {**log, "scope": "service"})["code"] == "FORBIDDEN"
     assert guarded.refused("writer", log)["code"] == "FORBIDDEN"
+    assert guarded.refused("mine", {**log, "principal": "a\0"})["code"] == "INVALID_REQUEST"
     every = guarded.ok("root", {**log, "scope": "service", "limit": 1000})["entries"]
     assert {OTHER, MINE} <= {entry.get("tenant_id") for entry in every}
 
