@@ -99,6 +99,8 @@ class Invocation:
         if not response["success"]:
             error = response["error"]
             self.notify(f"{error['code']}: {error['message']}")
+            if error["code"] == "UNAUTHENTICATED":
+                self.notify("commands send the API key of FIRN_API_KEY, or of a profile (`firn profile add --help`)")
             return FAILED
         if self.output == "csv":
             self.print_data(response)

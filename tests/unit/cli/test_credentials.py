@@ -1,5 +1,6 @@
 """The command's API key: from the environment, a profile or stdin, never from an argument; shown to nobody."""
 
+import json
 import stat
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -114,6 +115,15 @@ def test_a_key_that_would_break_the_request_is_refused_without_being_shown(
     done = call(LIST, {**environ, "FIRN_URL": server.url, "FIRN_API_KEY": f"{key}x"})
     assert done == Called(2, "", "firn: the API key has characters that no key has; copy it again\n")
     assert server.headers == []
+
+
+def test_who_is_refused_is_told_where_a_key_comes_from(environ: dict[str, str]) -> None:
+    error = {"code": "UNAUTHENTICATED", "message": "who is it?", "retryable": False}
+    remote = Remote("socket", transport=lambda *_: json.dumps({"success": False, "error": error}).encode())
+    done = call(LIST, environ, remote)
+    assert (done.code, done.out) == (1, "")
+    assert "UNAUTHENTICATED: who is it?" in done.err
+    assert "FIRN_API_KEY" in done.err
 
 
 def test_no_argument_takes_a_key() -> None:
