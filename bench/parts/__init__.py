@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from bench.parts import age, bulk, clients, compact, edits, ingest, neighbours, query, start, upsert, write
+from bench.parts import age, bulk, clients, compact, dynamic, edits, ingest, neighbours, query, start, upsert, write
 
 PARTS: dict[int, ModuleType] = {
     1: write,
@@ -16,4 +16,5 @@ PARTS: dict[int, ModuleType] = {
     9: neighbours,
     10: ingest,
     11: edits,
+    12: dynamic,
 }
