@@ -131,6 +131,7 @@ def call_of(request: Request) -> Call:
         client = request.client.host if request.client else ""
         streams = request.scope["http_version"] != "1.0"
         call = Call(request_id, accept=accept, streams=streams, credential=shown, client=client)
+        call.route = f"{request.method} {request.scope['path']}"
         request.state.call = call
     return call
 
@@ -165,8 +166,8 @@ class NoResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        audit_log = api_of(request).pipeline.audit_log
-        audit_log.add(call_of(request), f"{request.method} {scope['path']}", Cancelled.code, _CLIENT_GONE)
+        call = call_of(request)
+        api_of(request).pipeline.audit_log.add(call, call.route, Cancelled.code, _CLIENT_GONE)
 
 
 async def read_body(request: Request, held: HeldMemory) -> bytes:

@@ -72,6 +72,8 @@ class Call:
     credential: Credential = Credential()
     client: str = ""
     """The address that the request came from."""
+    route: str = ""
+    """The method and the path, if it came over HTTP."""
     tables: list[TableName] = field(default_factory=list)
     """What the request is about, for the audit log; a namespace or a tenant has empty names."""
     audited: bool = False

@@ -3,6 +3,7 @@
 import logging
 
 from service.identity.audit_log import AuditLog
+from service.metrics.catalogue import NONE
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.pipeline.response import Response
@@ -19,4 +20,5 @@ class Audit:
         """Record what a request was answered with. `operation` is NONE if it named none that exists."""
         self._metrics.request(operation, response.code, call.elapsed_ms / 1000)
         log.info("%s %s %s %s in %d ms", call.id, call.principal.name, operation, response.code, call.elapsed_ms)
-        self._log.add(call, operation, response.code, response.status)
+        named = operation if operation != NONE else call.route or operation
+        self._log.add(call, named, response.code, response.status)
