@@ -7,6 +7,7 @@ from pydantic import Field
 
 from service.errors import ConfirmationRequired, TableNotFound
 from service.model.call import Call
+from service.model.identity.principal import Role
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Example, Result, omit_when_null, operation
@@ -58,12 +59,17 @@ class DropTableResult(Result):
     quarantine_table: str | None = omit_when_null("the table with its rejected rows, which was dropped with it")
 
 
+def _role(request: DropTable) -> Role:
+    """`writer`, or with `purge` `admin`"""
+    return "admin" if request.purge else "writer"
+
+
 @operation(
     DropTable,
     DropTableResult,
     pool="tables",
     examples=EXAMPLES,
-    needs=lambda request: "admin" if request.purge else "writer",
+    needs=_role,
 )
 def drop_table(request: DropTable, call: Call, life: TableLifecycle) -> DropTableResult:
     """Drop a table, which RESTORE_TABLE can restore unless `purge` deletes its files for good."""

@@ -145,9 +145,10 @@ def _group(title: str, operations: list[Operation], walk: Walkthrough) -> str:
 
 def _section(operation: Operation, walk: Walkthrough) -> str:
     examples = "".join(_example(first, example) for first, example in walk.examples(operation))
+    summary = f"{operation.summary} It needs the role {operation.role}."
     responses = "".join(f"<p>{_text(when)}:</p>{_table(rows, needed=False)}" for when, rows in result_rows(operation))
     return (
-        f'<section id="{operation.name}"><h2>{operation.name}</h2><p>{_text(operation.summary)}</p>'
+        f'<section id="{operation.name}"><h2>{operation.name}</h2><p>{_text(summary)}</p>'
         f"<h3>Fields</h3>{_table(request_rows(operation), needed=True)}"
         f"<h3>Response</h3>{responses}{examples}</section>"
     )

@@ -260,7 +260,12 @@ class Operation:
     also: tuple[type[Result], ...] = ()
     """The other responses that it can give: to a dry run, or with `async`."""
     needs: Role | Callable[[Any], Role] = "admin"
-    """The role that its sender needs."""
+    """The role that its sender needs. If it depends on the request, the docstring of the function says how."""
+
+    @property
+    def role(self) -> str:
+        """The documentation's words for the role that its sender needs."""
+        return str(self.needs.__doc__) if callable(self.needs) else f"`{self.needs}`"
 
     @property
     def changes(self) -> bool:
