@@ -64,7 +64,8 @@ class AuditLog:
             _text(call.client, 100),
             _text(operation, 100),
             call.tables[0].tenant[:63] if call.tables else "",
-            tuple(dict.fromkeys(map(_shown, call.tables))),
+            # A query names its tables later than its tenant.
+            tuple(dict.fromkeys(map(_shown, [name for name in call.tables if name.table] or call.tables))),
             outcome,
             status,
             call.elapsed_ms,

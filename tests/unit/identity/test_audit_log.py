@@ -51,7 +51,11 @@ def log(ledger: Ledger, settings: AuditSettings = DEFAULTS, now_ms: int = 10**12
 
 def test_an_entry_says_who_what_which_tables_and_the_outcome(ledger: Ledger) -> None:
     audit = log(ledger)
-    audit.add(call("shop/orders", "lab/rats", "shop/orders"), "QUERY", "ok", 200)
+    query = call()
+    query.about(TableName("acme", "", ""))
+    for namespace, table in (("shop", "orders"), ("lab", "rats"), ("shop", "orders")):
+        query.about(TableName("acme", namespace, table))
+    audit.add(query, "QUERY", "ok", 200)
     [entry] = audit.find(AuditFilter("acme"), 10)
     audit.close()
     assert (entry.principal, entry.credential, entry.client, entry.request_id) == (
