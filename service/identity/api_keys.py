@@ -65,6 +65,8 @@ class ApiKeys:
     ) -> NewApiKey:
         """A new key of a tenant's principal. Forbidden if `by` is not an administrator of all that its roles reach."""
         check_principal(principal, "principal")
+        if not name.isprintable():
+            raise InvalidRequest.at("name", "has control characters; send plain text")
         if not grants:
             raise InvalidRequest.at("roles", "is empty; give at least one role")
         _check_may_manage(by, grants)

@@ -249,6 +249,11 @@ def test_a_name_that_could_be_taken_for_another_is_refused(name: str, keys: ApiK
         keys.create(ADMIN, "acme", name, WRITER)
 
 
+def test_a_note_that_a_database_would_not_take_is_refused(keys: ApiKeys) -> None:
+    with pytest.raises(InvalidRequest, match="control characters"):
+        keys.create(ADMIN, "acme", "loader", WRITER, "a\0")
+
+
 def test_the_rights_of_a_principal_are_those_of_its_live_keys(keys: ApiKeys) -> None:
     one = keys.create(ADMIN, "acme", "loader", WRITER)
     two = keys.create(ADMIN, "acme", "loader", [Grant("reader", "acme", "lab")])
