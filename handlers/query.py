@@ -144,6 +144,11 @@ class Query(Paged, Request):
     sql: str | None = Field(default=None, description="one SELECT, which names tables as `table` or `namespace.table`")
     params: dict[str, Any] | None = Field(default=None, description="values of the parameters in `sql`, such as `:id`")
 
+    @property
+    def reach(self) -> Literal["namespace", "tenant", "somewhere"]:
+        """SQL names its tables and their namespaces, and each of them is checked."""
+        return "namespace" if self.sql is None else "somewhere"
+
 
 class DynamicTableRead(TableAddress):
     """The state of a dynamic table that was read."""
@@ -322,7 +327,7 @@ def _read(
     for attempt in range(1, _TRIES + 1):
         try:
             if request.sql is None:
-                result = run(_by_parts(request, catalog, options))
+                result = run(_by_parts(request, call, catalog, options))
             else:
                 result = run(_by_sql(request, request.sql, call, engine, catalog, options))
             metrics.queried(time.monotonic() - started)
@@ -339,7 +344,7 @@ def _read(
     raise AssertionError("unreachable")
 
 
-def _by_parts(request: Query, catalog: Catalog, options: ReadOptions) -> Reading:
+def _by_parts(request: Query, call: Call, catalog: Catalog, options: ReadOptions) -> Reading:
     if request.table is None:
         raise InvalidRequest("table is missing; send the table to read, or sql", field="table")
     if request.params is not None:
@@ -357,7 +362,7 @@ def _by_parts(request: Query, catalog: Catalog, options: ReadOptions) -> Reading
         limit=request.limit,
         offset=options.offset,
     )
-    return read_parts(catalog, request.table, parts, options)
+    return read_parts(call, catalog, request.table, parts, options)
 
 
 def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catalog, options: ReadOptions) -> Reading:

@@ -37,6 +37,8 @@ from service.engine.session.engine import Engine
 from service.errors import FirnError
 from service.host import class_archive, jars, presence, process_locks
 from service.host.logs import configure_logging
+from service.identity.compose import compose_identities, identity_parts
+from service.identity.identities import Identities
 from service.ingest.compose import ingest_parts
 from service.ingest.ingests import Ingests
 from service.ingest.tasks.watch import Watcher
@@ -252,6 +254,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     """The parts of the service. A test can pass another engine, catalog or ledger."""
     iceberg = settings.iceberg
     metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
+    identities = compose_identities(settings, ledger)
     commits = Commits(catalog, ledger, metrics=metrics)
     small_files = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics)
     jobs = Jobs(JobRecords(ledger), commits, metrics)
@@ -263,7 +266,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     keepers = (holds.keeps, awaited, built_on, needed_snapshots(settings, ledger))
     undos = Undos(iceberg.edits, engine, commits, UndoRecords(ledger), holds)
     expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, undos.keeps)
-    expiry, schedules = Expiry(expirer.by_policy), _schedules(settings, catalog, ledger, jobs, metrics)
+    expiry, schedules = Expiry(expirer.by_policy), _schedules(settings, catalog, ledger, jobs, metrics, identities)
     commits.when_committed(expiry.after_commit)
     adviser = Adviser(iceberg, catalog, jobs.records, query_log, metrics)
     compactions = Compactions(
@@ -277,6 +280,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     _watch(metrics, engine, bulk)
     return Parts(
         {Engine: engine, Catalog: catalog, Ledger: ledger},
+        *identity_parts(settings, ledger, identities),
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
         *(jobs, Background(jobs, settings.limits.maintenance_threads), schedules),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
@@ -293,12 +297,16 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     )
 
 
-def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger, jobs: Jobs, metrics: Metrics) -> Schedules:
+def _schedules(
+    settings: Settings, catalog: Catalog, ledger: Ledger, jobs: Jobs, metrics: Metrics, identities: Identities
+) -> Schedules:
     records = ScheduleRecords(ledger)
     # The scheduler takes over runs, and deletes them.
     jobs.register(RUN, Kind(kept_ms=None, is_resumed=True, shown=shown_run))
     windows = skip_reason(catalog, settings.iceberg.compaction, now_ms)
-    return Schedules(records, catalog, Scheduler(records, tables_of(catalog), windows, metrics=metrics))
+    scheduler = Scheduler(records, tables_of(catalog), windows, metrics=metrics)
+    scheduler.principal_of = lambda schedule: identities.of_owner(schedule.owner)
+    return Schedules(records, catalog, scheduler)
 
 
 def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
@@ -314,7 +322,7 @@ def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
 def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
     """An App with the settings of the environment and checked jars."""
     found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
-    return App(settings or load(os.environ), found)
+    return App(settings, found)
 
 
 def rehearse(jar_paths: list[Path], java_options: class_archive.Options) -> None:

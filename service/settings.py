@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 ROOT = Path(__file__).resolve().parent.parent
 # These variables are not settings: the Makefile, the jar cache, `load` and the `firn` command read them.
-NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE", "FIRN_URL", "FIRN_TENANT"}
+NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE", "FIRN_URL", "FIRN_TENANT", "FIRN_API_KEY"}
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 FileCount = Annotated[int, Field(ge=2, le=1_000_000)]
@@ -215,6 +215,50 @@ class MetricsSettings(_Section):
     tables: Annotated[int, Field(ge=0, le=100_000)] = 1000
 
 
+class JwtSettings(_Section):
+    """The issuer of the tokens that are accepted; none by default."""
+
+    issuer: str | None = None
+    audience: str | None = None
+    algorithms: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("RS256", "ES256")
+    jwks_file: Path | None = None
+    jwks_url: str | None = None
+    jwks_refresh_s: Annotated[int, Field(ge=1, le=86_400)] = 300
+    leeway_s: Annotated[int, Field(ge=0, le=300)] = 30
+    principal_claim: str = "sub"
+    tenants_claim: str = "tenants"
+    roles_claim: str = "roles"
+
+
+class AuthSettings(_Section):
+    # By default only development needs no authentication.
+    required: bool | None = None
+    # To run without authentication elsewhere than in development on a loopback address.
+    allow_unauthenticated: bool = False
+    # Whether /docs and /openapi.json, which hold no data, need no credential.
+    public_docs: bool = False
+    jwt: JwtSettings = JwtSettings()
+
+
+class TlsSettings(_Section):
+    certificate: Path | None = None
+    key: Path | None = None
+    # To listen beyond the loopback addresses without TLS.
+    allow_plain_http: bool = False
+
+
+class AuditSettings(_Section):
+    """The audit log. By default it is on if authentication is."""
+
+    enabled: bool | None = None
+    # JSON lines, in addition to the ledger; so many files of this size are kept.
+    file: Path | None = None
+    file_mb: Megabytes = 100
+    files: Annotated[int, Field(ge=2, le=1000)] = 10
+    retention_hours: KeptHours = 2160
+    max_entries: Annotated[int, Field(ge=1, le=100_000_000)] = 1_000_000
+
+
 class BackgroundSettings(_Section):
     """A service that a command started in the background."""
 
@@ -238,6 +282,14 @@ class Settings(_Section):
     dynamic: DynamicSettings = DynamicSettings()
     metrics: MetricsSettings = MetricsSettings()
     background: BackgroundSettings = BackgroundSettings()
+    auth: AuthSettings = AuthSettings()
+    tls: TlsSettings = TlsSettings()
+    audit: AuditSettings = AuditSettings()
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether a request needs a credential."""
+        return self.environment != "development" if self.auth.required is None else self.auth.required
 
     def for_commands(self) -> Self:
         """The same settings without a warm-up, which would delay the command."""
