@@ -85,12 +85,13 @@ def drop_table(request: DropTable, call: Call, life: TableLifecycle, definitions
                 f"table {table.name.table!r} is a dynamic table; drop it with DROP_DYNAMIC_TABLE", field="table"
             )
         if request.purge:
-            definitions.check_not_read(table, "drop these first, with DROP_DYNAMIC_TABLE")
+            definitions.check_not_read(table, "drop these first, with DROP_DYNAMIC_TABLE", call.principal)
         elif not request.confirm:
             definitions.check_not_read(
                 table,
                 "drop these first, with DROP_DYNAMIC_TABLE, or send confirm: true: then they are not refreshed until "
                 "RESTORE_TABLE restores it",
+                call.principal,
             )
 
     if request.purge and not request.confirm:

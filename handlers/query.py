@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.catalog.tables import Catalog
 from service.commits.holds import SnapshotHolds
 from service.dynamic.reads import DynamicReads
+from service.dynamic.rights import Sight
 from service.engine.jobs.select import Selected
 from service.engine.jobs.stream import ArrowBatches
 from service.engine.session.engine import Engine
@@ -158,7 +159,9 @@ class DynamicTableRead(TableAddress):
     lag_ms: int | None = omit_when_null(
         "how old the oldest change of its base tables is that it lacks; 0 if it lacks none; absent with `as_of`"
     )
-    sources: list[SourceSnapshot] = Field(description="the snapshots that its rows are made of")
+    sources: list[SourceSnapshot] = Field(
+        description="the snapshots that its rows are made of, of tables that you may read"
+    )
 
 
 class QueryMetadata(Metadata):
@@ -274,13 +277,14 @@ def _collect(
             scanned_files=found.scanned_files,
             scanned_bytes=found.scanned_bytes,
             has_more=found.has_more,
-            dynamic_tables=_dynamic(dynamic, reading),
+            dynamic_tables=_dynamic(dynamic, reading, call),
         ),
     )
 
 
-def _dynamic(dynamic: DynamicReads, reading: Reading) -> list[DynamicTableRead] | None:
+def _dynamic(dynamic: DynamicReads, reading: Reading, call: Call) -> list[DynamicTableRead] | None:
     """The states of the dynamic tables that were read."""
+    sight = Sight(call.principal, dynamic.definitions)
     found = (dynamic.of(table, snapshot_id) for table, snapshot_id in reading.tables)
     shown = [
         DynamicTableRead(
@@ -289,7 +293,7 @@ def _dynamic(dynamic: DynamicReads, reading: Reading) -> list[DynamicTableRead] 
             pass_id=one.pass_id,
             refreshed_at=utc(one.refreshed_ms),
             lag_ms=one.lag_ms,
-            sources=source_snapshots(one.sources),
+            sources=source_snapshots(sight.sources(one.table.tenant, one.sources)),
         )
         for one in found
         if one is not None
@@ -323,7 +327,7 @@ def _read(
     run: Callable[[Reading], QueryResult | Stream],
 ) -> QueryResult | Stream:
     started = time.monotonic()
-    options = _options(request, dynamic)
+    options = _options(request, call, dynamic)
     for attempt in range(1, _TRIES + 1):
         try:
             if request.sql is None:
@@ -375,13 +379,13 @@ def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catal
     return read_sql(call, engine, catalog, sql, request.params or {}, options)
 
 
-def _options(request: Query, dynamic: DynamicReads) -> ReadOptions:
+def _options(request: Query, call: Call, dynamic: DynamicReads) -> ReadOptions:
     # A stream has all rows unless the request has a limit.
     window = Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
     skipped, pins = _continued(request)
     of_pass, as_of = None, request.as_of
     if isinstance(as_of, OfPass):
-        of_pass, as_of = dynamic.in_pass(request.tenant_id, as_of.pass_), None
+        of_pass, as_of = dynamic.in_pass(request.tenant_id, as_of.pass_, call.principal), None
     return ReadOptions(
         request.tenant_id,
         request.namespace,

@@ -11,7 +11,8 @@ from jwt import PyJWK
 
 from service.errors import InvalidRequest, Unauthenticated
 from service.model.identity.principal import ROLES, TOKEN, Grant, Principal
-from service.settings import JwtSettings, SettingsError
+from service.security_settings import JwtSettings
+from service.settings import SettingsError
 
 # Of each, the kind of key it needs: a token that names another algorithm than its key has is refused.
 ALGORITHMS = {

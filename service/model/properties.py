@@ -7,23 +7,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from service.settings import (
+from service.setting_types import (
     Codec,
-    CompactionSettings,
     Count,
-    EditSettings,
     FileCount,
     Hours,
-    IcebergSettings,
     KeptHours,
     Megabytes,
     Mode,
     RowLevel,
-    SnapshotSettings,
     Strategy,
     UndoHours,
     Window,
 )
+from service.settings import CompactionSettings, EditSettings, IcebergSettings, SnapshotSettings
 
 _CODEC = "write.parquet.compression-codec"
 _TARGET = "write.target-file-size-bytes"

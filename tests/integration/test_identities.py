@@ -21,7 +21,8 @@ from service.model import wire
 from service.model.identity.principal import LOCAL, Grant
 from service.operations.operation import Parts
 from service.pipeline.pipeline import Pipeline
-from service.settings import AuditSettings, Settings
+from service.security_settings import AuditSettings
+from service.settings import Settings
 from tests.harness import Firn, free_port, wait_until
 
 

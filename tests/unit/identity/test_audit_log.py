@@ -15,7 +15,8 @@ from service.model.call import Call
 from service.model.identity.principal import Grant, Principal
 from service.model.names import TableName
 from service.model.times import HOUR_MS
-from service.settings import AuditSettings, SettingsError, load
+from service.security_settings import AuditSettings
+from service.settings import SettingsError, load
 from tests.fakes import QuickLedger
 
 DEFAULTS = AuditSettings()

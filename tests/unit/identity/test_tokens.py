@@ -18,7 +18,8 @@ from service.errors import Unauthenticated, Unavailable
 from service.identity.key_sets import KeySets, parse, reader
 from service.identity.tokens import Tokens
 from service.model.identity.principal import Access
-from service.settings import JwtSettings, SettingsError, load
+from service.security_settings import JwtSettings
+from service.settings import SettingsError, load
 
 ISSUER, AUDIENCE = "https://issuer.example.com/", "firn"
 SETTINGS = JwtSettings(issuer=ISSUER, audience=AUDIENCE)
