@@ -11,6 +11,9 @@ import uvicorn
 
 from handlers import discover
 from service.api import http
+from service.dynamic.definitions import Definitions
+from service.dynamic.rights import Creators
+from service.errors import Forbidden
 from service.identity.api_keys import ApiKeys
 from service.identity.audit_log import AuditLog
 from service.identity.identities import Identities
@@ -19,6 +22,7 @@ from service.ledger.ledger import Ledger
 from service.metrics.metrics import Metrics
 from service.model import wire
 from service.model.identity.principal import LOCAL, Grant
+from service.model.names import TableName
 from service.operations.operation import Parts
 from service.pipeline.pipeline import Pipeline
 from service.security_settings import AuditSettings
@@ -135,3 +139,61 @@ def test_a_credential_reaches_its_own_rows_and_no_others_by_whatever_name(
     assert set(joined.tables) >= {"shop/orders", "lab/rats"}
     assert guarded.audit.find(AuditFilter(tenant, principal=f"{other}/admin", outcome="FORBIDDEN"), 10)
     assert json.loads(loaded.content)["success"]
+
+
+def test_dynamic_tables_read_what_their_creators_may_read(guarded: Guarded, firn: Firn, tenant: str) -> None:
+    for namespace, table in (("shop", "orders"), ("lab", "rats")):
+        address = {"tenant_id": tenant, "namespace": namespace, "table": table}
+        firn.ok({"operation": "CREATE_TABLE", **address, "schema": {"fields": {"id": {"type": "long"}}}})
+        firn.ok({"operation": "WRITE", **address, "records": [{"id": 1}]})
+    shop, admin = guarded.key(tenant, "shop", f"writer:{tenant}/shop"), guarded.key(tenant, "admin", "admin")
+    stranger = guarded.key(f"{tenant}-other", "admin", "admin")
+    of_shop = {"tenant_id": tenant, "namespace": "shop"}
+
+    def ask(key: dict[str, str], status: int, operation: str, **fields: Any) -> Any:
+        response = guarded.ask(key, {"operation": operation, **of_shop, **fields})
+        assert response.status_code == status, response.text
+        return response.json()
+
+    lag = {"target_lag": "1 hour"}
+    ask(shop, 200, "CREATE_DYNAMIC_TABLE", table="own", query="SELECT id, count(*) AS n FROM orders GROUP BY id", **lag)
+    both = "SELECT o.id FROM orders o JOIN lab.rats r ON o.id = r.id"
+    refused = ask(shop, 403, "CREATE_DYNAMIC_TABLE", table="both", query=both, **lag)
+    assert refused == {**refused, "error": {**refused["error"], "code": "FORBIDDEN"}}
+    ask(shop, 404, "DESCRIBE_DYNAMIC_TABLE", table="both")
+    ask(shop, 403, "EXPLAIN_DYNAMIC_TABLE", query=both)
+    ask(stranger, 403, "EXPLAIN_DYNAMIC_TABLE", query="SELECT * FROM orders")
+    made = ask(admin, 200, "CREATE_DYNAMIC_TABLE", table="both", query=both, **lag)
+    assert [one["table"] for one in made["sources"]] == ["orders", "rats"]
+
+    # Its rows are for readers of `shop`; the names of what it reads are not.
+    firn.ok({"operation": "WRITE", **of_shop, "table": "orders", "records": [{"id": 1}]})
+    read = ask(shop, 200, "QUERY", table="both")
+    assert read["data"] == [{"id": 1}]
+    for answer in (
+        read["metadata"]["dynamic_tables"],
+        ask(shop, 200, "DESCRIBE_DYNAMIC_TABLE", table="both")["dynamic_table"],
+        ask(shop, 200, "REFRESH_HISTORY", table="both")["refreshes"],
+        ask(shop, 200, "REFRESH_DYNAMIC_TABLE", table="both")["tables"],
+        ask(shop, 200, "AUDIT_DYNAMIC_TABLE", table="both")["sources"],
+    ):
+        assert "rats" not in json.dumps(answer)
+    ask(shop, 403, "EXPLAIN_DYNAMIC_TABLE", table="both")
+    assert len(ask(admin, 200, "QUERY", table="both")["metadata"]["dynamic_tables"][0]["sources"]) == 2
+
+    # Whoever replaces the query is its creator from then on.
+    definitions = guarded.parts[Definitions]
+    owner_of = lambda: definitions.load(TableName(tenant, "shop", "own"))[1].definition.owner or ""  # noqa: E731
+    assert f'"{tenant}/shop"' in owner_of()
+    again = {"table": "own", "query": "SELECT id, count(*) AS n FROM orders GROUP BY id", "replace": True, **lag}
+    assert ask(admin, 200, "CREATE_DYNAMIC_TABLE", **again)["change"] == "nothing"
+    assert f'"{tenant}/admin"' in owner_of()
+
+    # Once the creator has lost the rights, nothing is refreshed with them.
+    creators = Creators(guarded.parts[Identities].of_owner)
+    definition = definitions.load(TableName(tenant, "shop", "both"))[1].definition
+    creators.check(definition)
+    [key] = [one for one in ask(admin, 200, "LIST_KEYS")["keys"] if one["principal"] == f"{tenant}/admin"]
+    guarded.keys.revoke(LOCAL, tenant, key["key_id"])
+    with pytest.raises(Forbidden, match="its creator"):
+        creators.check(definition)

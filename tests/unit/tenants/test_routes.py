@@ -37,9 +37,16 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 def paths() -> Iterator[tuple[str, str]]:
-    filled = {"{tenant}": MINE, "{namespace}": "shop", "{table}": "orders", "{id}": "x", "{folder}": "how-to"}
+    filled = {
+        "{tenant}": MINE,
+        "{namespace}": "shop",
+        "{table}": "orders",
+        "{id}": "x",
+        "{name}": "orders",
+        "{folder}": "how-to",
+    }
     for path, methods in {**ROUTES, "/docs/{folder}/{guide}": "GET", "/nothing": "GET"}.items():
-        for name, value in {**filled, "{guide}": "upsert.md"}.items():
+        for name, value in {**filled, "{name}": "orders", "{guide}": "upsert.md"}.items():
             path = path.replace(name, value)
         for method in methods.split(" and "):
             yield method, path

@@ -10,6 +10,7 @@ from handlers import discover
 from service.catalog.tables import Catalog
 from service.model import wire
 from service.operations.operation import Operation
+from tests.support.dynamic import Declared
 from tests.unit.tenants.guarded import MINE, OTHER, Guarded, create_table
 
 OPERATIONS = {operation.name: operation for operation in discover()}
@@ -24,6 +25,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         for namespace, table in TABLES:
             guarded.ok("root", create_table(tenant, namespace, table))
         guarded.ok("root", {"operation": "CREATE_SCHEDULE", "tenant_id": tenant, **SCHEDULE, "namespace": "shop"})
+        Declared(guarded.app, tenant).dynamic("lab.totals", "shop.orders")
     guarded.ok("root", create_table(OTHER, "secret", "plans"))
     guarded.ok("root", {"operation": "DROP_TABLE", "tenant_id": OTHER, "namespace": "secret", "table": "plans"})
     yield guarded
@@ -45,7 +47,7 @@ def state(guarded: Guarded) -> list[Any]:
             described = {"operation": "DESCRIBE_TABLE", "tenant_id": OTHER, "namespace": namespace, "table": table}
             found.append((namespace, table, guarded.ok("root", described)["description"]))
     listed = {"tenant_id": OTHER, "scope": "tenant"}
-    for operation in ("LIST_SCHEDULES", "LIST_JOBS"):
+    for operation in ("LIST_SCHEDULES", "LIST_JOBS", "LIST_DYNAMIC_TABLES", "REFRESH_HISTORY"):
         answer = guarded.ok("root", {"operation": operation, **listed})
         found.append({name: value for name, value in answer.items() if name != "metadata"})
     keys = guarded.ok("root", {"operation": "LIST_KEYS", "tenant_id": OTHER})["keys"]
