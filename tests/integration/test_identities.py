@@ -183,7 +183,10 @@ def test_dynamic_tables_read_what_their_creators_may_read(guarded: Guarded, firn
 
     # Whoever replaces the query is its creator from then on.
     definitions = guarded.parts[Definitions]
-    owner_of = lambda: definitions.load(TableName(tenant, "shop", "own"))[1].definition.owner or ""  # noqa: E731
+
+    def owner_of() -> str:
+        return definitions.load(TableName(tenant, "shop", "own"))[1].definition.owner or ""
+
     assert f'"{tenant}/shop"' in owner_of()
     again = {"table": "own", "query": "SELECT id, count(*) AS n FROM orders GROUP BY id", "replace": True, **lag}
     assert ask(admin, 200, "CREATE_DYNAMIC_TABLE", **again)["change"] == "nothing"

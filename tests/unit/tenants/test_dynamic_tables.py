@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from service.dynamic.definitions import Definitions
+from service.dynamic.refresh.audit import Audits
+from service.dynamic.refresh.passes import Passes
+from service.errors import Forbidden
 from service.model import wire
 from service.model.dynamic.state import SourceState
 from service.model.identity.principal import Grant, Principal
@@ -170,3 +173,17 @@ def test_the_definition_keeps_its_creator(guarded: Guarded) -> None:
     assert made.definition.owner == SHOP.dumps()
     guarded.ok("mine", {"operation": "ALTER_DYNAMIC_TABLE", **REPORT, "table": "kept", "target_lag": "1 hour"})
     assert mine.definitions.of(mine.load("shop.kept")).definition.owner == SHOP.dumps()
+
+
+def test_the_service_refreshes_with_the_rights_of_the_creators_live_keys(guarded: Guarded) -> None:
+    mine, creators = Declared(guarded.app, MINE), guarded.app.parts[Passes].creators
+    new = {"operation": "CREATE_KEY", "tenant_id": MINE, "principal": "maker", "roles": ["writer:mine/shop"]}
+    key = guarded.ok("mine", new)
+    owner = Principal(f"{MINE}/maker", (), key["key_id"]).dumps()
+    made = mine.definitions.of(mine.dynamic("shop.made", "shop.orders", owner=owner)).definition
+    creators.check(made)
+    assert guarded.app.parts[Audits].creators is creators
+    guarded.ok("mine", {"operation": "REVOKE_KEY", "tenant_id": MINE, "key_id": key["key_id"]})
+    for definition in (made, mine.definitions.of(mine.load("shop.own")).definition):
+        with pytest.raises(Forbidden):
+            creators.check(definition)
