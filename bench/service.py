@@ -30,39 +30,14 @@ class Refused(Exception):
     """The service refused a request that a measurement needs."""
 
 
-class Service:
-    """`python -m service serve` with its data under `home`; `settings` are FIRN_… variables without the prefix."""
+class Client:
+    """One connection to a running service."""
 
-    def __init__(self, home: Path, **settings: str) -> None:
-        self.home = home
-        self.port = free_port()
-        self._log = home.with_name(f"{home.name}.log")
-        env = environment(home, self.port) | {f"FIRN_{key}": value for key, value in settings.items()}
-        with self._log.open("ab") as log:
-            command = [str(OURS), "-m", "service", "serve"]
-            self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
-        self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
 
-    def __enter__(self) -> Self:
-        try:
-            wait_until_ready(self.port, self.process, self._log)
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
-
-    def stop(self) -> None:
+    def close(self) -> None:
         self._connection.close()
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(40)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
 
     def call(self, operation: str, **request: Any) -> dict[str, Any]:
         """The response to a request that must succeed."""
@@ -81,6 +56,41 @@ class Service:
             raise Refused(f"{path} responded {response.status}: {text[:400].decode(errors='replace')}")
         parsed: dict[str, Any] = json.loads(text)
         return parsed
+
+
+class Service(Client):
+    """`python -m service serve` with its data under `home`; `settings` are FIRN_… variables without the prefix."""
+
+    def __init__(self, home: Path, **settings: str) -> None:
+        self.home = home
+        self.port = free_port()
+        self._log = home.with_name(f"{home.name}.log")
+        env = environment(home, self.port) | {f"FIRN_{key}": value for key, value in settings.items()}
+        with self._log.open("ab") as log:
+            command = [str(OURS), "-m", "service", "serve"]
+            self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+        super().__init__(self.port)
+
+    def __enter__(self) -> Self:
+        try:
+            wait_until_ready(self.port, self.process, self._log)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(40)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
 
     def create(
         self, table: str, fields: dict[str, Any] | None = None, key: list[str] | None = None, **more: Any
@@ -105,15 +115,15 @@ class Service:
     def settle(self, seconds: float = 10) -> None:
         """Wait until it is nearly idle, so that its background work does not slow a peer."""
         deadline = time.monotonic() + seconds
-        before = self._cpu()
+        before = self.cpu_s()
         while time.monotonic() < deadline:
             time.sleep(0.25)
-            now = self._cpu()
+            now = self.cpu_s()
             if now - before < 0.025:
                 return
             before = now
 
-    def _cpu(self) -> float:
+    def cpu_s(self) -> float:
         """The seconds of CPU that it and its JVM have used; 0 if the system does not say."""
         total = 0.0
         for pid in (self.process.pid, *_children(self.process.pid)):

@@ -10,6 +10,7 @@ from bench.parts import (
     dynamic,
     edits,
     ingest,
+    lag,
     large,
     neighbours,
     query,
@@ -34,4 +35,5 @@ PARTS: dict[int, ModuleType] = {
     12: dynamic,
     13: large,
     14: upkeep,
+    15: lag,
 }

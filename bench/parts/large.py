@@ -32,7 +32,7 @@ def measure() -> Section:
         deletes: dict[str, list[float]] = {mode: [] for mode in _MODES}
         for turn in range(_ROUNDS):
             for mode, times in deletes.items():
-                ended = f"{turn}7"
+                ended = f"{turn + 1}7"
                 ms, response = _timed(service, "DELETE", mode, filter={"name": {"ends_with": ended}})
                 assert response["records_deleted"] == _LARGE // 100, response
                 times.append(ms)

@@ -24,7 +24,7 @@ from service.engine.jobs.edits.reversal import (
     UndoReversal,
     reached,
 )
-from service.model.keyed.contents import Content, contents
+from service.model.keyed.contents import Content, contents, some_of
 
 # Files with no more rows than this in all are compared whole; in others, rows are searched for.
 _FEW = 1000
@@ -109,15 +109,11 @@ class _Finding:
 
     def _places(self, came: dict[Content, int], change: Net) -> pa.Table:
         """The places of the added rows. Of equal rows, the first count."""
-        files, positions = list[str](), list[int]()
+        found, numbers = PlacedRows(self._columns.empty_table()), list[int]()
         if came and self._of.within:
-            added = change.take(came, self._columns)
-            found, left = self._equal(added), dict(came)
-            for content, file, position in zip(_contents(found.rows), found.files, found.positions, strict=True):
-                if left.get(content, 0):
-                    left[content] -= 1
-                    files.append(file)
-                    positions.append(position)
+            found = self._equal(change.take(came, self._columns))
+            numbers = some_of(_contents(found.rows), Counter(came))
+        files, positions = ([some[number] for number in numbers] for some in (found.files, found.positions))
         schema = pa.schema({"file": pa.string(), "pos": pa.int64()})
         return pa.table({"file": files, "pos": positions}, schema)
 
@@ -195,7 +191,7 @@ def _pairs(nets: Sequence[Counter[Content]], first: int) -> Iterator[tuple[int, 
 def _contents(rows: pa.Table, columns: Sequence[str] | None = None) -> list[Content]:
     try:
         return contents(rows, columns)
-    except (ValueError, OverflowError) as e:
+    except ValueError as e:
         raise UnreadableFile("Python cannot hold some of the values") from e
 
 

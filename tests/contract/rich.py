@@ -37,6 +37,7 @@ ROW = {
     "home": {"city": "Bern", "floors": [1, None]},
 }
 TABLE = {"namespace": "default", "table": "rich"}
+DYNAMIC = {"namespace": "default", "table": "days"}
 CREATE = {
     "operation": "CREATE_TABLE",
     **TABLE,
@@ -433,4 +434,75 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
         {"operation": "RECOMMEND", "scope": "tenant"},
     ),
     "DROP_TABLE": ({"operation": "DROP_TABLE", **TABLE, "if_exists": True, "purge": True, "confirm": True},),
+    "CREATE_DYNAMIC_TABLE": (
+        {
+            "operation": "CREATE_DYNAMIC_TABLE",
+            **DYNAMIC,
+            "query": "SELECT day, count(*) AS n, sum(price) AS price FROM rich GROUP BY day",
+            "target_lag": "5 minutes",
+            "refresh_mode": "INCREMENTAL",
+            "initialize": "ON_SCHEDULE",
+            "deduplication": True,
+            "cardinality_threshold": 0.5,
+            "scheduler": "DISABLED",
+            "dry_run": True,
+        },
+        {
+            "operation": "CREATE_DYNAMIC_TABLE",
+            "sql": "CREATE DYNAMIC TABLE days TARGET_LAG = '1 hour' SCHEDULER = DISABLED AS SELECT day FROM rich;",
+            "dry_run": True,
+        },
+    ),
+    "ALTER_DYNAMIC_TABLE": (
+        {
+            "operation": "ALTER_DYNAMIC_TABLE",
+            **DYNAMIC,
+            "target_lag": "downstream",
+            "scheduler": "ENABLED",
+            "suspend": True,
+            "reason": "later",
+        },
+        {"operation": "ALTER_DYNAMIC_TABLE", **DYNAMIC, "resume": True},
+    ),
+    "DROP_DYNAMIC_TABLE": (
+        {
+            "operation": "DROP_DYNAMIC_TABLE",
+            **DYNAMIC,
+            "cascade": True,
+            "if_exists": True,
+            "purge": True,
+            "confirm": True,
+        },
+    ),
+    "LIST_DYNAMIC_TABLES": (
+        {"operation": "LIST_DYNAMIC_TABLES", "namespace": "default", "state": "active", "limit": 3},
+        {"operation": "LIST_DYNAMIC_TABLES", "scope": "tenant"},
+    ),
+    "DESCRIBE_DYNAMIC_TABLE": ({"operation": "DESCRIBE_DYNAMIC_TABLE", **DYNAMIC, "refreshes": 3},),
+    "EXPLAIN_DYNAMIC_TABLE": (
+        {"operation": "EXPLAIN_DYNAMIC_TABLE", "query": "SELECT id, name FROM rich", "changed": ["rich"]},
+        {"operation": "EXPLAIN_DYNAMIC_TABLE", **DYNAMIC},
+    ),
+    "REFRESH_DYNAMIC_TABLE": ({"operation": "REFRESH_DYNAMIC_TABLE", **DYNAMIC, "cascade": True, "async": False},),
+    "REFRESH_HISTORY": (
+        {
+            "operation": "REFRESH_HISTORY",
+            **DYNAMIC,
+            "state": "done",
+            "since": "2024-01-31T10:00:00Z",
+            "pass_id": "p",
+            "limit": 3,
+        },
+        {"operation": "REFRESH_HISTORY", "scope": "tenant"},
+    ),
+    "AUDIT_DYNAMIC_TABLE": (
+        {
+            "operation": "AUDIT_DYNAMIC_TABLE",
+            **DYNAMIC,
+            "sample_percent": 50,
+            "seed": 1,
+            "repair": True,
+            "async": False,
+        },
+    ),
 }

@@ -89,3 +89,40 @@ def test_a_refresh_that_is_killed_is_completed_by_the_next_one(
     listed = victim.firn.ok({"operation": "REFRESH_HISTORY", **totals})["refreshes"]
     assert {one["state"] for one in listed} == ({"done"} if is_committed else {"done", "failed"})
     assert victim.firn.ok({"operation": "AUDIT_DYNAMIC_TABLE", **totals})["matches"]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+def test_a_pass_that_is_killed_between_two_tables_is_completed_by_the_next_one(service: RestartedService) -> None:
+    victim = Victim(service, TableName(TENANT, "default", "chain_orders"))
+    send = victim.firn.ok
+    orders, totals, top = ({"tenant_id": TENANT, "table": f"chain_{name}"} for name in ("orders", "totals", "top"))
+    how = {"operation": "CREATE_DYNAMIC_TABLE", "target_lag": "1 day", "scheduler": "DISABLED"}
+    strict = {"refresh_mode": "INCREMENTAL_STRICT"}
+    schema = {"fields": {"id": {"type": "long"}, "customer": {"type": "long"}}}
+    send({"operation": "CREATE_TABLE", **orders, "schema": schema})
+    send({"operation": "WRITE", **orders, "records": [{"id": i, "customer": i % 5} for i in range(50)]})
+    query = "SELECT customer, count(*) AS n FROM chain_orders GROUP BY customer"
+    send({**how, **strict, **totals, "query": query})
+    send({**how, **strict, **top, "query": "SELECT sum(n) AS n, count(*) AS customers FROM chain_totals"})
+    send({"operation": "WRITE", **orders, "records": [{"id": 50, "customer": 1}, {"id": 51, "customer": 9}]})
+    refresh = {"operation": "REFRESH_DYNAMIC_TABLE", **top}
+    lower, upper = victim.disk.of("chain_totals"), victim.disk.of("chain_top")
+    before = lower.snapshots(), upper.snapshots()
+    with ThreadPoolExecutor(1) as pool, locked(victim.disk.catalog) as catalog:
+        sent = pool.submit(Firn(victim.firn.base_url).send, refresh)
+        reached(lambda: _is_at_the_swap(lower))
+        catalog.release()
+        with while_it_is_computed(upper, "chain_top", catalog):
+            catalog.take()
+            victim.kill()
+    victim.start()
+    assert isinstance(sent.exception(), httpx.TransportError)
+    assert lower.snapshots() == before[0] + 1
+    send = victim.firn.ok
+    send(refresh)
+    assert (lower.snapshots(), upper.snapshots()) == (before[0] + 1, before[1] + 1)
+    [row] = victim.firn.rows(TENANT, "chain_top")
+    assert row == {"n": 52, "customers": 6}
+    for table in (totals, top):
+        assert send({"operation": "AUDIT_DYNAMIC_TABLE", **table})["matches"]

@@ -155,15 +155,18 @@ def test_delete_files_are_found_where_a_snapshots_summary_does_not_count_them(de
 def edited(firn: Firn, tenant: str, files: int = 1, **properties: Any) -> TableById:
     """A table with files of a good size, of each of which one row is deleted by a delete file."""
     fields = {"id": {"type": "long"}, "text": {"type": "string"}}
-    properties = {"row_level": "merge_on_read", "target_file_size_mb": 1, **properties}
+    properties = {"row_level": "merge_on_read", **properties}
     table = TableById(firn, tenant, "edited", schema={"fields": fields}, properties=properties)
     chance = random.Random(1)
     for n in range(files):
         lines = (f"{n * ROWS + i},{chance.getrandbits(256):x}" for i in range(ROWS))
         table.bulk_load("id,text\n" + "\n".join(lines), "text/csv")
+    # Not before: a load would then write several files, none of which is large enough.
+    table.ok("ALTER_TABLE", set_properties={"target_file_size_mb": 1})
     table.ok("DELETE", filter={"id": {"in": [n * ROWS for n in range(files)]}})
     found = list_files(table.loaded)
     assert (len(found.data), found.deletes) == (files, files)
+    assert not any("/data//" in delete for file in found.data for delete in file.deletes)
     assert min(file.bytes for file in found.data) > small_bytes(CompactionSettings(), 1)
     return table
 

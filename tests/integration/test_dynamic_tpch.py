@@ -3,6 +3,7 @@
 import re
 from decimal import Decimal
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import duckdb
@@ -31,6 +32,7 @@ class Tpch:
         self.queries = {name: queries()[name] for name in names}
         self.tables = {name: ServedDynamicTable(firn, tenant, name, text) for name, text in self.queries.items()}
         self.changed = dict.fromkeys(names, 0)
+        self.modes: dict[str, list[str]] = {name: [] for name in names}
 
     def _loaded(self, file: Path, name: str) -> ServedTable:
         described = duckdb.sql(f"DESCRIBE FROM '{file}'").fetchall()
@@ -58,10 +60,31 @@ class Tpch:
         for name, table in self.tables.items():
             refreshed = table.refresh()
             assert refreshed["mode"] in ("INCREMENTAL", "NO_DATA"), (name, refreshed)
+            self.modes[name].append(refreshed["mode"])
             self.changed[name] += refreshed["records_inserted"] + refreshed["records_deleted"] > 0
             expected = duck.sql(to_duck(self.queries[name])).fetchall()
             found = duck.from_arrow(table.visible()).fetchall()
             assert _in_order(found) == _in_order(expected), f"{name} in round {round_number}"
+
+    def line(self, name: str) -> str:
+        """What its refreshes were like, and what one in full takes now, as a line of the table in the documentation."""
+        table = self.tables[name]
+        explained = table.ok("EXPLAIN_DYNAMIC_TABLE")
+        shown = [", ".join(explained["classes"]), explained["incremental_plan"]["applied"]]
+        seconds = [_seconds(one) for one in _refreshes(table) if one["mode"] == "INCREMENTAL"]
+        again = ServedDynamicTable(self.firn, self.tenant, f"{name}_again", table.query, refresh_mode="FULL")
+        [full] = map(_seconds, _refreshes(again))
+        incremental = self.modes[name].count("INCREMENTAL")
+        modes = f"{incremental} of {len(self.modes[name])}"
+        return f"| {name} | {' | '.join(shown)} | {modes} | {median(seconds):.2f} | {full:.2f} |"
+
+
+def _refreshes(table: ServedDynamicTable) -> list[dict[str, Any]]:
+    return list(table.ok("REFRESH_HISTORY")["refreshes"])
+
+
+def _seconds(refresh: dict[str, Any]) -> float:
+    return float(refresh["duration_ms"]) / 1000
 
 
 def _in_order(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
@@ -97,4 +120,6 @@ def test_all_queries_of_tpch_follow_changes_of_every_kind(firn: Firn, tenant: st
     tpch = Tpch(firn, tenant, tmp_path, 0.1, tuple(queries()))
     _follows(tpch, len(ROUNDS))
     print(f"\nTPC-H: {len(tpch.tables)} of {len(queries())} queries incremental and equal in {len(ROUNDS)} rounds")
+    for name in tpch.tables:
+        print(tpch.line(name))
     assert [name for name, rounds in tpch.changed.items() if rounds < 2] == []

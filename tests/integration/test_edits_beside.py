@@ -194,7 +194,7 @@ def test_two_edits_of_different_rows_of_a_file_are_both_made(table: TableById, m
     assert [(row["id"], row["n"]) for row in table.rows()] == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 7)]
 
 
-UPSERTED = [{"id": 1, "n": 10}, {"id": 2, "kind": "old", "n": 0}, {"id": 3, "kind": None}, {"id": 9, "kind": "new"}]
+UPSERTED = [{"id": 1, "n": 10}, {"id": 2, "kind": "old", "n": 0}, {"id": 3, "kind": None}, {"id": 99, "kind": "new"}]
 
 
 @pytest.fixture
@@ -226,18 +226,18 @@ def test_an_upsert_that_is_applied_here_does_what_spark_does(
     monkeypatch.setattr(module, "apply_upsert", lambda *args: None)
     by_spark = upserted()
     assert here[1] == by_spark[1]
-    assert here[0] == {**by_spark[0], "files_scanned": here[0]["files_scanned"]}
+    assert here[0] == by_spark[0]
     assert (here[0]["records_updated"], here[0]["records_unchanged"], here[0]["records_inserted"]) == (2, 1, 1)
 
 
 def test_an_upsert_that_is_applied_here_is_made_again_if_its_key_came_in_the_meantime(
     deleting: TableById, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with after_staging(monkeypatch, lambda: deleting.ok("WRITE", records=[{"id": 9, "kind": "other", "n": 1}])) as how:
+    with after_staging(monkeypatch, lambda: deleting.ok("WRITE", records=[{"id": 99, "kind": "other", "n": 1}])) as how:
         answer = deleting.ok("UPSERT", records=UPSERTED)
     assert how == ["again"]
     assert (answer["records_updated"], answer["records_inserted"]) == (3, 0)
-    assert [row["kind"] for row in deleting.rows(filter={"id": 9})] == ["new"]
+    assert [row["kind"] for row in deleting.rows(filter={"id": 99})] == ["new"]
 
 
 def test_an_upsert_that_is_applied_here_refuses_new_rows_that_lack_a_required_column(firn: Firn, tenant: str) -> None:

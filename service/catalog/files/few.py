@@ -1,13 +1,14 @@
 """Read few rows of states of a table in this process, without a Spark job: whole small files, rows at places, and rows
 that have one of some values in a column."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from service.catalog.files.columns import TooManyRows, UnreadableFile, read_columns
 from service.catalog.files.data_files import DataFile, list_files
@@ -44,6 +45,8 @@ class FewRows:
     columns: pa.Schema
     check: Callable[[], object] = lambda: None
     """Called before each file; raises if the work must not go on."""
+    most_rows: int | None = None
+    """Instead of MOST_ROWS."""
     rows_read: int = field(default=0, init=False)
     _searched: int = field(default=0, init=False)
     _files: int = field(default=0, init=False)
@@ -52,7 +55,8 @@ class FewRows:
         """All rows of some files of a snapshot."""
         files = self._of(snapshot_id, paths)
         self._expect(sum(file.live_rows for file in files))
-        return self._at({file.path: _live(range(file.rows), self._deleted(file)) for file in files})
+        live = {file.path: _live(range(file.rows), self._deleted(file)) for file in files}
+        return self._at(live, every=frozenset(file.path for file in files if not file.deletes))
 
     def places(self, places: Mapping[str, pa.Array]) -> PlacedRows:
         """The rows at some places."""
@@ -67,6 +71,7 @@ class FewRows:
             self._searched += file.rows
             if self._searched > _MOST_SEARCHED:
                 raise TooManyRows
+            self._open(1)
             searched = self._read(file.path, one)[column]
             hits = pc.indices_nonzero(pc.is_in(searched, value_set=values.cast(searched.type)))
             if len(hits):
@@ -74,29 +79,34 @@ class FewRows:
                 found[file.path] = _live(hits.to_pylist(), self._deleted(file))
         return self._at(found)
 
-    def _at(self, positions: Mapping[str, Sequence[int]]) -> PlacedRows:
-        """The rows at some positions, by file and position."""
-        parts, files, numbers = [_empty(self.columns)], list[str](), list[int]()
-        for path in sorted(positions):
-            at = positions[path]
-            parts.append(self._read(path, self.columns, at))
-            files += [path] * len(at)
-            numbers += at
-        return PlacedRows(pa.concat_tables(parts), files, numbers)
+    def _at(self, positions: Mapping[str, Sequence[int]], every: Collection[str] = ()) -> PlacedRows:
+        """The rows at some positions, by file and position; `every` names files whose rows are all among them."""
+        paths = sorted(positions)
+        self._open(len(paths))
+
+        def read(path: str) -> pa.Table:
+            return self._read(path, self.columns, None if path in every else positions[path])
+
+        side_by_side = ExecutorFactory.get_or_create().map if len(paths) > 1 else map
+        parts = [_empty(self.columns), *side_by_side(read, paths)]
+        files = [path for path in paths for _ in positions[path]]
+        return PlacedRows(pa.concat_tables(parts), files, [number for path in paths for number in positions[path]])
 
     def _read(self, path: str, columns: pa.Schema, positions: Sequence[int] | None = None) -> pa.Table:
         self.check()
-        self._files += 1
-        if self._files > _MOST_FILES:
-            raise TooManyRows
         schema = self.table.iceberg.schemas().get(self.schema_id)
         if schema is None or not set(columns.names) <= {field.name for field in schema.fields}:
             raise UnreadableFile("a column is not in the schema")
         return read_columns(self.table.iceberg.io, path, columns, schema, positions, _MOST_VALUES)
 
+    def _open(self, files: int) -> None:
+        self._files += files
+        if self._files > _MOST_FILES:
+            raise TooManyRows
+
     def _expect(self, rows: int) -> None:
         self.rows_read += rows
-        if self.rows_read > MOST_ROWS:
+        if self.rows_read > (self.most_rows or MOST_ROWS):
             raise TooManyRows
 
     def _of(self, snapshot_id: int, paths: Iterable[str]) -> list[DataFile]:

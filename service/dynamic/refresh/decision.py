@@ -190,6 +190,11 @@ def _chosen(choice: Choice, changes: tuple[SourceChange, ...], work: Workload) -
     return Decision(choice.mode, choice.reason, kept, work, choice.expected_s, choice.other_s)
 
 
+def in_full(now: Situation, reason: str) -> Decision:
+    """The decision to compute the whole result. Raises NotIncrementalNow if the definition does not allow it."""
+    return _full(now, now.definition.options.refresh_mode, reason)
+
+
 def _full(now: Situation, mode: Mode, reason: str, why: str = "") -> Decision:
     if mode == "INCREMENTAL_STRICT" and reason not in _STATED:
         raise NotIncrementalNow(

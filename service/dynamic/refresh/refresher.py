@@ -11,13 +11,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from service.catalog.tables import Table
+from service.commits.commit import CommitResult
 from service.commits.locks import TableLocks
 from service.dynamic.compiling import Compiled, Compiler
 from service.dynamic.definitions import Definitions
 from service.dynamic.refresh.computation import Becomes, Committer, computed
-from service.dynamic.refresh.decision import Decision, Situation, decide, measured_refreshes, without_query
+from service.dynamic.refresh.decision import (
+    RESULT_CHANGED,
+    Decision,
+    Situation,
+    decide,
+    in_full,
+    measured_refreshes,
+    without_query,
+)
 from service.dynamic.refresh.pins import Bases, KnownResult, PinnedSource, is_later, known_result
-from service.errors import Cancelled, CommitConflict, FirnError, InvalidSchema
+from service.engine.jobs.dynamic.job import RefreshCounts
+from service.errors import Cancelled, CommitConflict, FirnError, InvalidSchema, RowCountMismatch
 from service.jobs.job import Job
 from service.jobs.jobs import ClaimTaken, Kind
 from service.ledger.dynamic_cursors import CursorRecords, Cursors
@@ -215,9 +225,15 @@ class _Refresh:
         self.parts.definitions.records.put_refresh(record)
         self.parts.cursors.reading(result.uuid, {one.table.uuid: one.snapshot_id for one in self.sources})
         began = time.monotonic()
-        made, counts = computed(
-            self.parts.parts, job, result, compiled, decision, self.sources, self.state, self.becomes
-        )
+        try:
+            made, counts = self._computed(job, result, compiled, decision)
+        except RowCountMismatch as e:
+            if decision.mode == "FULL":
+                raise
+            log.error("%s lacks rows that its query had given, so all of it is computed: %s", result.name, e.message)
+            decision = in_full(now, RESULT_CHANGED)
+            record = replace(record, mode=decision.mode, reason=decision.reason, details=decision.details)
+            made, counts = self._computed(job, result, compiled, decision)
         seconds = time.monotonic() - began
         details = {
             **decision.details,
@@ -237,6 +253,11 @@ class _Refresh:
             snapshot_id=made.snapshot_id,
         )
         return self._done(made.after, record, self.state)
+
+    def _computed(
+        self, job: Job, result: Table, compiled: Compiled, decision: Decision
+    ) -> tuple[CommitResult, RefreshCounts]:
+        return computed(self.parts.parts, job, result, compiled, decision, self.sources, self.state, self.becomes)
 
     @property
     def state(self) -> RefreshState:

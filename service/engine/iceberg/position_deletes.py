@@ -89,7 +89,9 @@ def write_delete_files(iceberg: Any, targets: Iterable[DeleteTarget]) -> Written
             _add(index, target.positions)
             rows += int(index.cardinality()) - before
             partition = target.file.partition()
-            output = outputs.newOutputFile(target.spec, partition)
+            # Without partitions, Iceberg would put an empty folder name into the path, which PyArrow refuses in S3.
+            partitioned = target.spec.isPartitioned()
+            output = outputs.newOutputFile(target.spec, partition) if partitioned else outputs.newOutputFile()
             writer = writers.newPositionDeleteWriter(output, target.spec, partition)
             written.append(_written(writer, target.path, index))
             replaced += target.earlier

@@ -4,7 +4,8 @@ Names of columns are random; each table has a few columns of each kind. Queries 
 rows are not made: the text of such a query has no one answer to compare with.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -64,10 +65,23 @@ class Case:
 
 def a_case(draw: Draw, kind: str) -> Case:
     """Three tables with rows, and a query of the class over them."""
-    joined = draw.choice(_KEYS)
-    tables = tuple(_table(draw, name, joined) for name in ("ta", "tb", "tc"))
+    tables = a_schema(draw, ("ta", "tb", "tc"))
     rows = {one.name: [one.row(draw) for _ in range(draw.randint(0, 8))] for one in tables}
     return Case(tables, CLASSES[kind](draw, *tables), rows)
+
+
+def a_schema(draw: Draw, names: Sequence[str]) -> tuple[Table, ...]:
+    """Tables of these names, whose keys join."""
+    joined = draw.choice(_KEYS)
+    return tuple(_table(draw, name, joined) for name in names)
+
+
+def a_query(draw: Draw, kind: str, tables: tuple[Table, ...]) -> str:
+    """A query of the class over three of the tables, without a WINDOW clause: the service refuses those."""
+    chosen = dict(zip(("ta", "tb", "tc"), draw.sample(tables, 3), strict=True))
+    query = re.sub(r"\bt[abc]\b", lambda found: chosen[found[0]].name, CLASSES[kind](draw, *chosen.values()))
+    query, _, window = query.partition(" WINDOW w AS ")
+    return query.replace("OVER w", f"OVER {window}")
 
 
 def _table(draw: Draw, name: str, joined: str) -> Table:

@@ -7,6 +7,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from service.dynamic.graph import Graph
+from service.errors import RowCountMismatch
 from service.ledger.dynamic_tables import RefreshRecord
 from service.model.dynamic.definition import DEFINITION_PROPERTY, DynamicOptions
 from service.model.dynamic.state import state_of
@@ -80,6 +81,38 @@ def test_an_expired_snapshot_of_a_source_is_a_full_refresh(world: Refreshing) ->
     world.add("orders")
     expire(world.load("orders"), orders.current_snapshot_id)
     assert world.refresh("totals") == {"totals": "FULL CURSOR_EXPIRED"}
+
+
+def lacks_rows(world: Refreshing) -> None:
+    """The next computation finds that the result lacks rows that should go."""
+    left = iter([RowCountMismatch("the rows of the result that go", 2, 1)])
+
+    def before(step: str, table: str) -> None:
+        if step == "stage" and (failure := next(left, None)):
+            raise failure
+
+    world.engine.before = before
+
+
+def test_a_result_that_lacks_rows_of_its_query_is_computed_in_full(world: Refreshing) -> None:
+    world.base("orders")
+    world.dynamic("totals", "orders", options=INCREMENTAL)
+    world.refresh("totals")
+    world.add("orders")
+    lacks_rows(world)
+    assert world.refresh("totals") == {"totals": "FULL RESULT_CHANGED"}
+    assert [one.mode for one in world.engine.done] == ["FULL", "FULL"]
+
+
+def test_a_strict_table_that_lacks_rows_of_its_query_is_not_computed_in_full_in_silence(world: Refreshing) -> None:
+    world.base("orders")
+    world.dynamic("totals", "orders", options=STRICT)
+    world.refresh("totals")
+    world.add("orders")
+    lacks_rows(world)
+    assert world.refresh("totals") == {"totals": "failed INVALID_REQUEST"}
+    assert "RESULT_CHANGED" in (world.outcome.tables[0].message or "")
+    assert len(world.engine.done) == 1
 
 
 def test_a_result_that_others_changed_is_computed_in_full(world: Refreshing) -> None:

@@ -1,12 +1,8 @@
 """A change of few rows: added up, found and written by contents, as Spark compares them."""
 
-from collections import Counter
-
 import pyarrow as pa
-import pytest
 
 from service.engine.jobs.dynamic import few
-from service.model.dynamic.contents import contents, some_of
 from service.model.dynamic.plan import WEIGHT
 from service.model.names import PLACE_COLUMNS
 from service.model.schema.types import Field, Primitive, TableSchema
@@ -32,42 +28,6 @@ def stored(*rows: tuple[int | None, float | None, str, int]) -> pa.Table:
             pos: pa.array(positions, pa.int64()),
         }
     )
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "kind"),
-    [
-        (float("nan"), float("nan"), pa.float64()),
-        (0.0, -0.0, pa.float64()),
-        ([("a", 1), ("b", None)], [("b", None), ("a", 1)], pa.map_(pa.string(), pa.int64())),
-        ([{"x": 0.0}], [{"x": -0.0}], pa.list_(pa.struct([("x", pa.float64())]))),
-        (None, None, pa.string()),
-    ],
-)
-def test_values_that_spark_takes_for_equal_are_equal(one: object, other: object, kind: pa.DataType) -> None:
-    found = list(contents(pa.table({"a": pa.array([one, other], kind)})))
-    assert found[0] == found[1]
-    assert len(set(found)) == 1
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "kind"),
-    [
-        (None, "", pa.string()),
-        ([], None, pa.list_(pa.int64())),
-        ([1, None], [1], pa.list_(pa.int64())),
-        ({"x": None}, None, pa.struct([("x", pa.int64())])),
-    ],
-)
-def test_other_values_differ(one: object, other: object, kind: pa.DataType) -> None:
-    found = list(contents(pa.table({"a": pa.array([one, other], kind)})))
-    assert found[0] != found[1]
-
-
-def test_of_equal_rows_as_many_as_wanted_are_taken() -> None:
-    wanted = Counter({(1,): 2, (3,): 1})
-    assert some_of(pa.table({"a": [1, 2, 1, 1]}), wanted) == [0, 2]
-    assert {content: count for content, count in wanted.items() if count} == {(3,): 1}
 
 
 def test_weights_are_totalled_by_their_signs() -> None:

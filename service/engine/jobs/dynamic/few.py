@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.model.dynamic.contents import contents, some_of
 from service.model.dynamic.plan import WEIGHT
+from service.model.keyed.contents import Content, contents, some_of
 from service.model.names import PLACE_COLUMNS
 from service.model.schema.types import TableSchema
 
@@ -30,11 +30,11 @@ def gone(net: pa.Table) -> pa.Table:
 
 def places(stored: pa.Table, going: pa.Table, schema: TableSchema) -> Places | None:
     """The places of the rows that go among stored rows; None if one is missing."""
-    wanted: Counter[tuple[object, ...]] = Counter()
+    wanted: Counter[Content] = Counter()
     names = list(schema.names)
-    for content, weight in zip(contents(going.select(names)), going[WEIGHT].to_pylist(), strict=True):
+    for content, weight in zip(contents(going, names), going[WEIGHT].to_pylist(), strict=True):
         wanted[content] -= weight
-    found = stored.take(pa.array(some_of(stored.select(names), wanted), pa.int64()))
+    found = stored.take(pa.array(some_of(contents(stored, names), wanted), pa.int64()))
     return None if any(wanted.values()) else by_file(found)
 
 

@@ -28,6 +28,8 @@ PlanOf = Callable[[Mapping[int, int]], IncrementalPlan]
 refresh."""
 # Grouping rows by partition before they are written makes many files few. Sorting uses the disk instead of the heap.
 _OPTIONS = {"distribution-mode": "hash", "fanout-enabled": "false"}
+# Steps are computed again wherever they are read, as long as that makes no more leaves of them.
+_FEW_LEAVES = 8
 
 
 def stage_all(session: SparkSession, job: RefreshJob, full_sql: str) -> StagedRefresh:
@@ -73,7 +75,7 @@ def stage_change(session: SparkSession, job: RefreshJob, plan_of: PlanOf) -> Sta
         result = ResultRows(views, job, few=few_rows(job))
         if RESULT in words:
             result.open()
-        reads_files = _make_steps(result, plan)
+        reads_files = make_steps(result, plan)
         with in_one_task(session) if result.few and not reads_files else nullcontext():
             net = result.net(plan.change)
         return RefreshFiles(result, net).stage(changed)
@@ -90,20 +92,24 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text))
 
 
-def _make_steps(result: ResultRows, plan: IncrementalPlan) -> bool:
+def make_steps(result: ResultRows, plan: IncrementalPlan) -> bool:
     """Make the views of a plan. Returns whether files are read for the change."""
     views, sources = result.views, result.job.sources
     reading = {name for source in sources for name in (new(source.number), old(source.number))}
     if result.rows is None:
         reading.add(RESULT)
+    leaves: dict[str, int] = {}
     for step in plan.steps:
-        if not reading.isdisjoint(_words(step.sql)):
+        words = re.findall(r"\w+", step.sql)
+        leaves[step.view] = sum(leaves.get(word, 0) for word in words) or 1
+        if not reading.isdisjoint(words):
             reading.add(step.view)
         if step.kept and not result.few:
             views.keep(step.view, step.sql)
             views.count(step.view)
-        elif step.kept and step.view in reading:
+        elif step.kept and (step.view in reading or leaves[step.view] > _FEW_LEAVES):
             views.keep(step.view, step.sql)
+            leaves[step.view] = 1
         else:  # also if it is kept: few rows of this process are computed again in less time than keeping them takes
             views.make(step.view, step.sql)
     if isinstance(plan.change, ReplacedKeys) and RESULT in reading:

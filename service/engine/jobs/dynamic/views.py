@@ -5,7 +5,11 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from service.engine.jobs.append import small_frame
+from service.engine.session.java import java_class
+from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
+
+_KEPT = "org.apache.spark.sql.execution.columnar.InMemoryRelation"
 
 
 class RefreshViews:
@@ -27,13 +31,18 @@ class RefreshViews:
         return self.make(name, small_frame(self.session, rows))
 
     def keep(self, name: str, rows: DataFrame | str) -> str:
-        """The same, and the rows are computed only once: kept in memory, or on disk if there are many."""
-        from pyspark import StorageLevel
+        """The same, and the rows are computed only once: kept in memory, or on disk if there are many.
 
+        What reads them has them as one leaf of its plan. Spark's own `persist` would leave the whole plan below it,
+        which is analysed again wherever it is read: a plan of forty steps has as many leaves as they have paths. It
+        would also share equal plans with other refreshes, whose end removes the rows.
+        """
         found = self.session.sql(rows) if isinstance(rows, str) else rows
-        found.persist(StorageLevel.MEMORY_AND_DISK)
-        self.stack.callback(found.unpersist)
-        return self.make(name, found)
+        level = java_class("org.apache.spark.storage.StorageLevel").MEMORY_AND_DISK()
+        none = java_class("scala.Option").empty()
+        kept = java_class(_KEPT).apply(level, found._jdf.queryExecution(), none)
+        self.stack.callback(kept.cacheBuilder().clearCache, False)
+        return self.make(name, planned(self.session, kept))
 
     def count(self, name: str) -> int:
         """How many rows a view has. If they are kept, Spark then knows how large they are when it plans joins."""
