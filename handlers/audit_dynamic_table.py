@@ -11,9 +11,9 @@ from service.dynamic.rights import Sight
 from service.errors import FirnError, InvalidRequest
 from service.jobs.background import Background
 from service.model.call import Call
-from service.operations.dynamic_examples import CREATED, DETAILS
-from service.operations.dynamic_requests import DynamicTableChange, Number
-from service.operations.dynamic_results import SourceSnapshot, source_snapshots
+from service.operations.dynamic.examples import CREATED, DETAILS
+from service.operations.dynamic.requests import DynamicTableChange, Number
+from service.operations.dynamic.results import SourceSnapshot, source_snapshots
 from service.operations.examples import response
 from service.operations.operation import AcceptedResult, Example, Metadata, Result, omit_when_null, operation
 

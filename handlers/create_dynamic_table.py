@@ -19,9 +19,9 @@ from service.model.dynamic.definition import Definition
 from service.model.dynamic.plan import RefreshMode
 from service.model.schema.definition import describe_schema
 from service.model.schema.types import TableSchema
-from service.operations.dynamic_declaration import DeclarationRequest
-from service.operations.dynamic_examples import ADDRESSES, BASES, CREATE, CREATED, DETAILS, QUERY, SCHEMA
-from service.operations.dynamic_results import NotIncrementalReason, TableAddress, not_incremental_reason
+from service.operations.dynamic.declaration import DeclarationRequest
+from service.operations.dynamic.examples import ADDRESSES, BASES, CREATE, CREATED, DETAILS, QUERY, SCHEMA
+from service.operations.dynamic.results import NotIncrementalReason, TableAddress, not_incremental_reason
 from service.operations.examples import planned, response
 from service.operations.operation import (
     AcceptedResult,

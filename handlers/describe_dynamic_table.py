@@ -15,9 +15,9 @@ from service.model.dynamic.definition import DynamicSource
 from service.model.dynamic.state import RefreshState, state_of
 from service.model.schema.definition import describe_schema
 from service.model.times import now_ms
-from service.operations.dynamic_examples import ADDRESSES, CREATED, DETAILS, OPTIONS, QUERY, REFRESH, SCHEMA
-from service.operations.dynamic_requests import DynamicTableRequest
-from service.operations.dynamic_results import (
+from service.operations.dynamic.examples import ADDRESSES, CREATED, DETAILS, OPTIONS, QUERY, REFRESH, SCHEMA
+from service.operations.dynamic.requests import DynamicTableRequest
+from service.operations.dynamic.results import (
     DeclaredOptions,
     DynamicTableState,
     NotIncrementalReason,

@@ -14,9 +14,9 @@ from service.model.call import Call
 from service.model.identity.principal import Role
 from service.model.names import TableName
 from service.model.times import utc_or_none
-from service.operations.dynamic_examples import CREATED, DETAILS
-from service.operations.dynamic_requests import DynamicTableChange
-from service.operations.dynamic_results import TableAddress
+from service.operations.dynamic.examples import CREATED, DETAILS
+from service.operations.dynamic.requests import DynamicTableChange
+from service.operations.dynamic.results import TableAddress
 from service.operations.examples import response
 from service.operations.operation import Example, Result, omit_when_null, operation
 from service.tables.life import DroppedTable, TableLifecycle

@@ -12,9 +12,9 @@ from service.errors import Forbidden, InvalidRequest, nearest
 from service.model.call import Call
 from service.model.dynamic.plan import IncrementalPlan, WeightedRows
 from service.model.names import TableName
-from service.operations.dynamic_examples import ADDRESSES, BASES, CREATED, DETAILS, TENANT
-from service.operations.dynamic_requests import NamedDynamicTable
-from service.operations.dynamic_results import TableAddress
+from service.operations.dynamic.examples import ADDRESSES, BASES, CREATED, DETAILS, TENANT
+from service.operations.dynamic.requests import NamedDynamicTable
+from service.operations.dynamic.results import TableAddress
 from service.operations.examples import response
 from service.operations.operation import Example, Request, Result, omit_when_null, operation
 

@@ -10,8 +10,8 @@ from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
 from service.model.dynamic.definition import TableState
 from service.model.times import now_ms
-from service.operations.dynamic_examples import ADDRESSES, CREATED, OPTIONS, TENANT
-from service.operations.dynamic_results import (
+from service.operations.dynamic.examples import ADDRESSES, CREATED, OPTIONS, TENANT
+from service.operations.dynamic.results import (
     DeclaredOptions,
     DynamicTableState,
     TableAddress,

@@ -28,7 +28,7 @@ from service.model.call import Call
 from service.model.query.items import Aggregations, Joins, Projection, Sorts
 from service.model.query.plan import QueryParts
 from service.model.times import utc
-from service.operations.dynamic_results import SourceSnapshot, TableAddress, source_snapshots
+from service.operations.dynamic.results import SourceSnapshot, TableAddress, source_snapshots
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Metadata, Request, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged

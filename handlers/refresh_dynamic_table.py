@@ -15,8 +15,8 @@ from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
 from service.model.dynamic.plan import RefreshMode
 from service.model.times import utc, utc_or_none
-from service.operations.dynamic_examples import CREATED, DETAILS
-from service.operations.dynamic_requests import DynamicTableChange
+from service.operations.dynamic.examples import CREATED, DETAILS
+from service.operations.dynamic.requests import DynamicTableChange
 from service.operations.examples import response
 from service.operations.operation import (
     AcceptedResult,

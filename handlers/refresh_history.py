@@ -10,9 +10,9 @@ from service.ledger.dynamic_tables import RefreshFilter, RefreshOutcome
 from service.model.call import Call
 from service.model.names import TableName
 from service.model.times import read_time_ms
-from service.operations.dynamic_examples import CREATED, DETAILS, REFRESH
-from service.operations.dynamic_requests import NamedDynamicTable
-from service.operations.dynamic_results import RefreshEntry, refresh_entry
+from service.operations.dynamic.examples import CREATED, DETAILS, REFRESH
+from service.operations.dynamic.requests import NamedDynamicTable
+from service.operations.dynamic.results import RefreshEntry, refresh_entry
 from service.operations.examples import response
 from service.operations.operation import Example, Result, operation
 from service.operations.paging import Page, Paged, ScopedRequest

@@ -43,7 +43,7 @@ from service.operations.operation import (
     omit_when_null,
     operation,
 )
-from service.setting_types import Codec, KeptHours
+from service.settings.kinds import Codec, KeptHours
 from service.tables.life import TableLifecycle
 
 _LISTED = 1000

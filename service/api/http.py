@@ -20,11 +20,12 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import VERSION
-from service.api import bulk, database, dynamic, guard, ingest, invocations, jobs, monitoring
+from service.api import bulk, database, guard, ingest, invocations, monitoring
 from service.api.database import REF
 from service.api.docs_page import content_security_policy, guides, page
 from service.api.events import INVOCATIONS
 from service.api.exchange import ApiState, HttpService, NoResponse, api_of, call_of, response_of
+from service.api.resources import dynamic, jobs
 from service.api.server import IdleStop, Server
 from service.errors import FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
 from service.metrics.catalogue import BULK, NONE

@@ -20,8 +20,8 @@ from service.model.call import Call
 from service.model.identity.principal import ANYONE
 from service.model.names import TableName
 from service.model.times import HOUR_MS, now_ms, utc
-from service.security_settings import AuditSettings
 from service.settings import Settings, SettingsError
+from service.settings.security import AuditSettings
 
 log = logging.getLogger("firn.audit")
 _EVERY_S = 1.0

@@ -11,8 +11,8 @@ from jwt import PyJWK
 
 from service.errors import InvalidRequest, Unauthenticated
 from service.model.identity.principal import ROLES, TOKEN, Grant, Principal
-from service.security_settings import JwtSettings
 from service.settings import SettingsError
+from service.settings.security import JwtSettings
 
 # Of each, the kind of key it needs: a token that names another algorithm than its key has is refused.
 ALGORITHMS = {

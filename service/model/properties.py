@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from service.setting_types import (
+from service.settings import CompactionSettings, EditSettings, IcebergSettings, SnapshotSettings
+from service.settings.kinds import (
     Codec,
     Count,
     FileCount,
@@ -20,7 +21,6 @@ from service.setting_types import (
     UndoHours,
     Window,
 )
-from service.settings import CompactionSettings, EditSettings, IcebergSettings, SnapshotSettings
 
 _CODEC = "write.parquet.compression-codec"
 _TARGET = "write.target-file-size-bytes"

@@ -15,7 +15,7 @@ from service.ledger.audit import AuditFilter, AuditRecords
 from service.ledger.ledger import Ledger
 from service.model.call import Call
 from service.model.identity.principal import LOCAL, Grant
-from service.security_settings import AuditSettings
+from service.settings.security import AuditSettings
 from tests.harness import wait_until
 from tests.postgres import PostgresServer
 

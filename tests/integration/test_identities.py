@@ -25,8 +25,8 @@ from service.model.identity.principal import LOCAL, Grant
 from service.model.names import TableName
 from service.operations.operation import Parts
 from service.pipeline.pipeline import Pipeline
-from service.security_settings import AuditSettings
 from service.settings import Settings
+from service.settings.security import AuditSettings
 from tests.harness import Firn, free_port, wait_until
 
 

@@ -15,8 +15,8 @@ from service.model.call import Call
 from service.model.identity.principal import Grant, Principal
 from service.model.names import TableName
 from service.model.times import HOUR_MS
-from service.security_settings import AuditSettings
 from service.settings import SettingsError, load
+from service.settings.security import AuditSettings
 from tests.fakes import QuickLedger
 
 DEFAULTS = AuditSettings()

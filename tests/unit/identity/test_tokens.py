@@ -18,8 +18,8 @@ from service.errors import Unauthenticated, Unavailable
 from service.identity.key_sets import KeySets, parse, reader
 from service.identity.tokens import Tokens
 from service.model.identity.principal import Access
-from service.security_settings import JwtSettings
 from service.settings import SettingsError, load
+from service.settings.security import JwtSettings
 
 ISSUER, AUDIENCE = "https://issuer.example.com/", "firn"
 SETTINGS = JwtSettings(issuer=ISSUER, audience=AUDIENCE)

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from service.security_settings import AuditSettings, AuthSettings, TlsSettings
-from service.setting_types import (
+from service.settings.kinds import (
     Codec,
     Count,
     FileCount,
@@ -23,13 +22,14 @@ from service.setting_types import (
     Megabytes,
     Mode,
     RowLevel,
-    Section,
+    SettingsSection,
     Threads,
     UndoHours,
     as_list,
 )
+from service.settings.security import AuditSettings, AuthSettings, TlsSettings
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 # These variables are not settings: the Makefile, the jar cache, `load` and the `firn` command read them.
 NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE", "FIRN_URL", "FIRN_TENANT", "FIRN_API_KEY"}
 
@@ -51,13 +51,13 @@ class HomeInUse(SettingsError):
     """Another process owns the home."""
 
 
-class WriteSettings(Section):
+class WriteSettings(SettingsSection):
     target_file_size_mb: Megabytes = 128
     compression_codec: Codec = "zstd"
     parquet_row_group_size: Annotated[int, Field(ge=1, le=1_048_576)] = Field(default=8192, description="KiB")
 
 
-class CompactionSettings(Section):
+class CompactionSettings(SettingsSection):
     enabled: bool = True
     # "auto" compacts a table when small files cost its queries more than merging the files would.
     mode: Mode = "recommend"
@@ -82,7 +82,7 @@ class CompactionSettings(Section):
         return self.enabled and self.mode != "off"
 
 
-class SnapshotSettings(Section):
+class SnapshotSettings(SettingsSection):
     """Which old snapshots are kept: the newest ones, then the last one of each hour, up to a maximum."""
 
     keep_last: Count = 100
@@ -90,7 +90,7 @@ class SnapshotSettings(Section):
     keep_at_most: Count = 300
 
 
-class EditSettings(Section):
+class EditSettings(SettingsSection):
     """What is kept so that an edit can be undone, and how rows are deleted."""
 
     create_backup: bool = False
@@ -99,13 +99,13 @@ class EditSettings(Section):
     row_level: RowLevel = "auto"
 
 
-class DroppedTableSettings(Section):
+class DroppedTableSettings(SettingsSection):
     """How long a dropped table can be restored."""
 
     retention_hours: KeptHours = 168
 
 
-class IcebergSettings(Section):
+class IcebergSettings(SettingsSection):
     write: WriteSettings = WriteSettings()
     compaction: CompactionSettings = CompactionSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
@@ -113,7 +113,7 @@ class IcebergSettings(Section):
     dropped_tables: DroppedTableSettings = DroppedTableSettings()
 
 
-class SparkSettings(Section):
+class SparkSettings(SettingsSection):
     master: str = "local[*]"
     driver_memory: str = Field(default="2g", pattern=r"^[1-9][0-9]*[kmgKMG]$")
     sessions: Annotated[int, Field(ge=2, le=64)] = 4
@@ -121,13 +121,13 @@ class SparkSettings(Section):
     conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings, passed on unchanged")
 
 
-class LedgerSettings(Section):
+class LedgerSettings(SettingsSection):
     """Where the ledger is: in SQLite under FIRN_HOME by default."""
 
     url: str | None = None
 
 
-class CatalogSettings(Section):
+class CatalogSettings(SettingsSection):
     """Where tables are registered: in SQLite under FIRN_HOME by default."""
 
     type: Literal["sqlite", "rest", "glue", "postgresql"] = "sqlite"
@@ -136,7 +136,7 @@ class CatalogSettings(Section):
     properties: dict[str, str] = Field(default_factory=dict, description="passed to PyIceberg and to Spark's catalog")
 
 
-class WriteQueueSettings(Section):
+class WriteQueueSettings(SettingsSection):
     """How concurrent WRITEs share a commit."""
 
     group_commit: bool = True
@@ -150,7 +150,7 @@ class WriteQueueSettings(Section):
     shared_edits: bool = True
 
 
-class LimitSettings(Section):
+class LimitSettings(SettingsSection):
     body_mb: Annotated[int, Field(ge=1, le=2048)] = 64
     bulk_mb: Megabytes = 16_384
     # Each uses a Spark session while its rows are written.
@@ -178,7 +178,7 @@ class LimitSettings(Section):
     stop_timeout_s: Annotated[int, Field(ge=1, le=21)] = 20
 
 
-class IngestSettings(Section):
+class IngestSettings(SettingsSection):
     # The folders and S3 prefixes whose files requests may name, with commas in a variable. None: every file that the
     # service can read.
     allowed_roots: Annotated[tuple[str, ...], BeforeValidator(as_list)] = ()
@@ -186,7 +186,7 @@ class IngestSettings(Section):
     watch_interval_s: Annotated[int, Field(ge=1, le=86_400)] = 10
 
 
-class DynamicSettings(Section):
+class DynamicSettings(SettingsSection):
     """How dynamic tables are kept up to date."""
 
     # Whether this service refreshes them by their target lag. `firn worker` does only that, beside or without it.
@@ -201,19 +201,19 @@ class DynamicSettings(Section):
     keep_snapshots_hours: Hours = 168
 
 
-class MetricsSettings(Section):
+class MetricsSettings(SettingsSection):
     # How many tables have series of their own in /metrics; those updated least recently are removed first.
     tables: Annotated[int, Field(ge=0, le=100_000)] = 1000
 
 
-class BackgroundSettings(Section):
+class BackgroundSettings(SettingsSection):
     """A service that a command started in the background."""
 
     # It stops after this time without a request.
     idle_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 600
 
 
-class Settings(Section):
+class Settings(SettingsSection):
     environment: Literal["development", "staging", "production"] = "development"
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 8080

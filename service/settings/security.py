@@ -5,10 +5,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from service.setting_types import KeptHours, Megabytes, Section, as_list
+from service.settings.kinds import KeptHours, Megabytes, SettingsSection, as_list
 
 
-class JwtSettings(Section):
+class JwtSettings(SettingsSection):
     """The issuer of the tokens that are accepted; none by default."""
 
     issuer: str | None = None
@@ -23,7 +23,7 @@ class JwtSettings(Section):
     roles_claim: str = "roles"
 
 
-class AuthSettings(Section):
+class AuthSettings(SettingsSection):
     # By default only development needs no authentication.
     required: bool | None = None
     # To run without authentication elsewhere than in development on a loopback address.
@@ -33,14 +33,14 @@ class AuthSettings(Section):
     jwt: JwtSettings = JwtSettings()
 
 
-class TlsSettings(Section):
+class TlsSettings(SettingsSection):
     certificate: Path | None = None
     key: Path | None = None
     # To listen beyond the loopback addresses without TLS.
     allow_plain_http: bool = False
 
 
-class AuditSettings(Section):
+class AuditSettings(SettingsSection):
     """The audit log. By default it is on if authentication is."""
 
     enabled: bool | None = None

@@ -21,7 +21,7 @@ Window = Annotated[str, Field(pattern=WINDOW)]
 Codec = Literal["zstd", "snappy", "gzip", "uncompressed"]
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """Settings that belong together."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
