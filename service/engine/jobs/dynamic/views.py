@@ -9,7 +9,7 @@ from service.engine.session.java import java_class
 from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
 
-_KEPT = "org.apache.spark.sql.execution.columnar.InMemoryRelation"
+_KEPT = "org.apache.spark.sql.execution.columnar.InMemoryRelation$"
 
 
 class RefreshViews:
@@ -40,7 +40,7 @@ class RefreshViews:
         found = self.session.sql(rows) if isinstance(rows, str) else rows
         level = java_class("org.apache.spark.storage.StorageLevel").MEMORY_AND_DISK()
         none = java_class("scala.Option").empty()
-        kept = java_class(_KEPT).apply(level, found._jdf.queryExecution(), none)
+        kept = getattr(java_class(_KEPT), "MODULE$").apply(level, found._jdf.queryExecution(), none)
         self.stack.callback(kept.cacheBuilder().clearCache, False)
         return self.make(name, planned(self.session, kept))
 
