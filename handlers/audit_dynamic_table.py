@@ -22,7 +22,6 @@ EXAMPLES = (
         "Compare all rows with those of the query",
         {"operation": "AUDIT_DYNAMIC_TABLE", **DETAILS},
         response(
-            snapshot=False,
             matches=True,
             records_compared=1,
             records_missing=0,
