@@ -16,8 +16,9 @@ RUN python -m venv .venv \
     && .venv/bin/pip install --no-cache-dir --require-hashes --no-build-isolation -r requirements.lock
 # Only what fetching needs, so that a change of the service does not invalidate this layer.
 COPY config/jars.lock config/
-COPY service/__init__.py service/__main__.py service/settings.py service/
-COPY service/host/__init__.py service/host/process_locks.py service/host/jars.py service/host/preflight.py service/host/
+COPY service/__init__.py service/__main__.py service/
+COPY service/settings/ service/settings/
+COPY service/host/__init__.py service/host/process_locks.py service/host/jars.py service/host/preflight.py service/host/exposure.py service/host/
 COPY service/cli service/cli/
 RUN .venv/bin/python -m service jars --fetch-only
 

@@ -115,7 +115,8 @@ def _operation(operation: Operation) -> str:
         for example in operation.examples
     )
     responses = "\n\n".join(f"{when}:\n\n{_table(rows, needed=False)}" for when, rows in result_rows(operation))
-    return f"{operation.summary}\n\n{_table(request_rows(operation), needed=True)}\n\n{responses}\n{examples}"
+    summary = f"{operation.summary} It needs the role {operation.role}."
+    return f"{summary}\n\n{_table(request_rows(operation), needed=True)}\n\n{responses}\n{examples}"
 
 
 def _table(rows: list[FieldRow], *, needed: bool) -> str:

@@ -12,9 +12,9 @@ from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.dynamic.definition import TableState
 from service.model.dynamic.target_lag import parse_target_lag
-from service.operations.dynamic_examples import CREATED, DETAILS, OPTIONS
-from service.operations.dynamic_requests import DynamicTableChange
-from service.operations.dynamic_results import DeclaredOptions, declared_options
+from service.operations.dynamic.examples import CREATED, DETAILS, OPTIONS
+from service.operations.dynamic.requests import DynamicTableChange
+from service.operations.dynamic.results import DeclaredOptions, declared_options
 from service.operations.examples import response
 from service.operations.operation import Example, Result, omit_when_null, operation
 

@@ -92,7 +92,7 @@ def apply_table(
     config = request.table_file
     assert config is not None
     table = commits.table(request.table_name, call)
-    dataset = request.dataset_or(config.ingestion.dataset_config, roots)
+    dataset = request.dataset_or(config.ingestion.dataset_config, roots.of(request.tenant_id))
     found = changes.check(table, config, dataset)
     shown = [FileChange(path=c.path, from_=c.before, to=c.after, effect=c.effect) for c in found.changes]
     if request.dry_run:

@@ -7,12 +7,13 @@ from pydantic import BaseModel, Field
 from service.dynamic.definitions import Definitions
 from service.dynamic.refresh.audit import AuditOptions, AuditOutcome, Audits
 from service.dynamic.refresh.refresher import RefreshProgress
-from service.errors import InvalidRequest
+from service.dynamic.rights import Sight
+from service.errors import FirnError, InvalidRequest
 from service.jobs.background import Background
 from service.model.call import Call
-from service.operations.dynamic_examples import CREATED, DETAILS
-from service.operations.dynamic_requests import DynamicTableChange, Number
-from service.operations.dynamic_results import SourceSnapshot, source_snapshots
+from service.operations.dynamic.examples import CREATED, DETAILS
+from service.operations.dynamic.requests import DynamicTableChange, Number
+from service.operations.dynamic.results import SourceSnapshot, source_snapshots
 from service.operations.examples import response
 from service.operations.operation import AcceptedResult, Example, Metadata, Result, omit_when_null, operation
 
@@ -21,7 +22,6 @@ EXAMPLES = (
         "Compare all rows with those of the query",
         {"operation": "AUDIT_DYNAMIC_TABLE", **DETAILS},
         response(
-            snapshot=False,
             matches=True,
             records_compared=1,
             records_missing=0,
@@ -68,7 +68,9 @@ class AuditDynamicTableResult(Result):
     records_missing: int = Field(description="rows of the query that the table does not have")
     records_unexpected: int = Field(description="rows of the table that the query does not have")
     examples: list[DifferingRowEntry] = Field(description="up to 20 rows that differ")
-    sources: list[SourceSnapshot] = Field(description="the snapshots at which the query was computed")
+    sources: list[SourceSnapshot] = Field(
+        description="the snapshots at which the query was computed, of tables that you may read"
+    )
     key_columns: list[str] | None = omit_when_null("of a sample: the columns by which the rows were chosen")
     seed: int | None = omit_when_null("of a sample: the seed that chooses the same rows again")
     repaired: bool = Field(description="whether rows were replaced")
@@ -84,10 +86,14 @@ def audit_dynamic_table(
     if request.seed is not None and request.sample_percent == 100:
         raise InvalidRequest.at("seed", "it chooses the rows of a sample; send sample_percent, or leave it out")
     table, found = definitions.load(request.table_name)
+    sight = Sight(call.principal, definitions)
     options = AuditOptions(request.sample_percent / 100, request.seed, request.repair)
 
     def run(of: Call) -> AuditDynamicTableResult:
-        return _result(audits.run(table, found, options, of))
+        try:
+            return _result(audits.run(table, found, options, of), table.name.tenant, sight)
+        except FirnError as e:
+            raise sight.error(found.definition, e) from e
 
     if not request.async_:
         return run(call)
@@ -96,7 +102,7 @@ def audit_dynamic_table(
     )
 
 
-def _result(outcome: AuditOutcome) -> AuditDynamicTableResult:
+def _result(outcome: AuditOutcome, tenant: str, sight: Sight) -> AuditDynamicTableResult:
     found, made, counts = outcome.found, outcome.repaired, outcome.counts
     return AuditDynamicTableResult(
         matches=not (found.missing or found.unexpected),
@@ -111,7 +117,7 @@ def _result(outcome: AuditOutcome) -> AuditDynamicTableResult:
             )
             for one in found.examples
         ],
-        sources=source_snapshots(outcome.sources),
+        sources=source_snapshots(sight.sources(tenant, outcome.sources)),
         key_columns=None if outcome.seed is None else list(outcome.keys),
         seed=outcome.seed,
         repaired=made is not None,

@@ -79,6 +79,7 @@ class CleanOrphansDryRun(DryRunResult):
     pool="maintenance",
     examples=EXAMPLES,
     schedulable=True,
+    needs="admin",
     also=(CleanOrphansDryRun,),
 )
 def clean_orphans(

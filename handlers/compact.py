@@ -39,7 +39,7 @@ from service.operations.operation import (
     omit_when_null,
     operation,
 )
-from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
+from service.settings.kinds import Codec, FileCount, Hours, Megabytes, Strategy
 
 _LISTED = 1000
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "clicks"}

@@ -11,6 +11,7 @@ from service.dynamic.declare.creation import Creations, Outcome
 from service.dynamic.definitions import Definitions
 from service.dynamic.refresh.passes import PassOutcome
 from service.dynamic.refresh.refresher import RefreshProgress
+from service.dynamic.rights import Sight
 from service.errors import FirnError
 from service.jobs.background import Background
 from service.model.call import Call
@@ -18,9 +19,9 @@ from service.model.dynamic.definition import Definition
 from service.model.dynamic.plan import RefreshMode
 from service.model.schema.definition import describe_schema
 from service.model.schema.types import TableSchema
-from service.operations.dynamic_declaration import DeclarationRequest
-from service.operations.dynamic_examples import ADDRESSES, BASES, CREATE, CREATED, DETAILS, QUERY, SCHEMA
-from service.operations.dynamic_results import NotIncrementalReason, TableAddress, not_incremental_reason
+from service.operations.dynamic.declaration import DeclarationRequest
+from service.operations.dynamic.examples import ADDRESSES, BASES, CREATE, CREATED, DETAILS, QUERY, SCHEMA
+from service.operations.dynamic.results import NotIncrementalReason, TableAddress, not_incremental_reason
 from service.operations.examples import planned, response
 from service.operations.operation import (
     AcceptedResult,
@@ -96,7 +97,7 @@ class DeclaredQuery(TableAddress):
     not_incremental: NotIncrementalReason | None = omit_when_null("why it cannot be")
     classes: list[str] = Field(description="the operators of the query")
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="its columns, as in CREATE_TABLE")
-    sources: list[TableAddress] = Field(description="the tables that it reads")
+    sources: list[TableAddress] = Field(description="the tables that it reads and that you may read")
     change: Outcome = Field(
         description="`created`; `nothing`: the query and the options are the same; `options`: only these differ; "
         "`columns_added`: the query has more columns; or `rebuild`: it is another one"
@@ -117,7 +118,9 @@ class CreateDynamicTablePlan(DeclaredQuery, Plan):
     """What a CREATE_DYNAMIC_TABLE would do."""
 
     rebuilds: list[TableAddress] = Field(description="the tables that would be computed in full")
-    dependents: list[TableAddress] = Field(description="the dynamic tables that read it, and are refreshed after it")
+    dependents: list[TableAddress] = Field(
+        description="the dynamic tables that read it, and are refreshed after it, if you may read them"
+    )
 
 
 class CreateDynamicTableDryRun(DryRunResult):
@@ -135,6 +138,7 @@ def create_dynamic_table(
     request: CreateDynamicTable, call: Call, creations: Creations, definitions: Definitions, background: Background
 ) -> CreateDynamicTableResult | CreateDynamicTableDryRun | AcceptedResult:
     """Declare a table as the result of a query, which is kept up to date; or replace the query of such a table."""
+    creations.authorise(request.declaration, call)
     try:
         table = creations.existing(request.table_name)
         if table is None:
@@ -149,8 +153,8 @@ def create_dynamic_table(
 def _created(
     request: CreateDynamicTable, call: Call, creations: Creations, background: Background
 ) -> CreateDynamicTableResult | CreateDynamicTableDryRun | AcceptedResult:
-    declared = creations.declared(request.declaration, None, call)
-    fields = _fields(declared.definition, declared.schema, "created")
+    declared, sight = creations.declared(request.declaration, None, call), creations.sight(call)
+    fields = _fields(declared.definition, declared.schema, "created", sight)
     builds = declared.definition.options.initialise == "ON_CREATE"
     if request.dry_run:
         rebuilds = [TableAddress.of(request.table_name)] if builds else []
@@ -167,33 +171,32 @@ def _existed(
     definitions: Definitions,
     background: Background,
 ) -> CreateDynamicTableResult | CreateDynamicTableDryRun | AcceptedResult:
-    before = creations.made_before(table, call)
+    before, sight = creations.made_before(table, call), creations.sight(call)
     if before == "created" or creations.is_left(table, request.declaration):
-        fields = _fields(definitions.of(table).definition, table.schema, "created")
+        fields = _fields(definitions.of(table).definition, table.schema, "created", sight)
         if not request.dry_run:
             return _built(request, table, fields, call, creations, background)
     if not (request.replace or request.if_not_exists):
         raise creations.refuse_existing(table)
     known = definitions.of(table)
     if request.if_not_exists:
-        fields = _fields(known.definition, table.schema, "nothing")
+        fields = _fields(known.definition, table.schema, "nothing", sight)
         return CreateDynamicTableResult(**fields, table_created=False, table_existed=True)
     declared = creations.declared(request.declaration, table, call)
     change = creations.change(declared, table, known)
     if not request.confirm:
         creations.check_readers(table, change, call)
-    fields = _fields(declared.definition, declared.schema, before or change.change, change)
+    fields = _fields(declared.definition, declared.schema, before or change.change, sight, change)
     replaces = change.change in ("columns_added", "rebuild")
     if request.dry_run:
         plan = CreateDynamicTablePlan(
             **fields,
             rebuilds=[TableAddress.of(table.name)] if replaces else [],
-            dependents=[TableAddress.of(one.name) for one in definitions.records.readers([table.uuid])],
+            dependents=[TableAddress.of(one.name) for one in sight.tables(definitions.records.readers([table.uuid]))],
         )
         return CreateDynamicTableDryRun(plan=plan)
-    if change.change == "options":
-        creations.set_options(declared, table, call)
     if not replaces:
+        creations.set_options(declared, table, known, call)
         return CreateDynamicTableResult(**fields, table_created=False, table_existed=True)
     return _run(
         request,
@@ -251,7 +254,11 @@ def _run(
 
 
 def _fields(
-    definition: Definition, schema: TableSchema, change: Outcome, difference: QueryChange | None = None
+    definition: Definition,
+    schema: TableSchema,
+    change: Outcome,
+    sight: Sight,
+    difference: QueryChange | None = None,
 ) -> dict[str, Any]:
     """The fields of DeclaredQuery."""
     return {
@@ -261,7 +268,7 @@ def _fields(
         "not_incremental": not_incremental_reason(definition),
         "classes": list(definition.classes),
         "schema_": describe_schema(schema),
-        "sources": [TableAddress.of(one.name) for one in definition.sources],
+        "sources": [TableAddress.of(one.name) for one in definition.sources if sight.sees(one.name)],
         "change": change,
         "columns_added": list(difference.added) if difference else [],
         "columns_removed": list(difference.removed) if difference else [],

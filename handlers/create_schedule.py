@@ -103,6 +103,7 @@ def create_schedule(
             request.table,
             request.task,
             request.enabled,
+            call.principal,
         )
     )
     tables = len(schedules.scheduler.tables_of(schedule))

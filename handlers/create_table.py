@@ -107,7 +107,7 @@ def create_table(
     else:
         _refuse_given(request)
         exports.check(table_file, request.table_name)
-        dataset = request.dataset_or(table_file.ingestion.dataset_config, roots)
+        dataset = request.dataset_or(table_file.ingestion.dataset_config, roots.of(request.tenant_id))
         schema, partition = ingestion_layout(dataset)
         properties |= ingestion_properties(table_file, dataset)
     given = request.properties.model_fields_set | request.properties.compaction.model_fields_set

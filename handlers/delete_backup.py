@@ -35,7 +35,7 @@ class DeleteBackupResult(Result):
     backup_deleted: bool = Field(description="true: it can no longer be restored")
 
 
-@operation(DeleteBackup, DeleteBackupResult, pool="tables", examples=EXAMPLES)
+@operation(DeleteBackup, DeleteBackupResult, pool="tables", examples=EXAMPLES, needs="admin")
 def delete_backup(request: DeleteBackup, call: Call, catalog: Catalog, backups: Backups) -> DeleteBackupResult:
     """Delete a backup; files that only it needs are deleted when the table's old snapshots next expire."""
     backups.delete(catalog.load(request.table_name), request.name, call)

@@ -7,15 +7,17 @@ from pydantic import Field
 from service.catalog.tables import Catalog, Table
 from service.dynamic.definitions import Definitions
 from service.dynamic.lag import lag
+from service.dynamic.rights import Sight
 from service.errors import TableNotFound
 from service.ledger.dynamic_tables import DynamicTable
+from service.model.call import Call
 from service.model.dynamic.definition import DynamicSource
 from service.model.dynamic.state import RefreshState, state_of
 from service.model.schema.definition import describe_schema
 from service.model.times import now_ms
-from service.operations.dynamic_examples import ADDRESSES, CREATED, DETAILS, OPTIONS, QUERY, REFRESH, SCHEMA
-from service.operations.dynamic_requests import DynamicTableRequest
-from service.operations.dynamic_results import (
+from service.operations.dynamic.examples import ADDRESSES, CREATED, DETAILS, OPTIONS, QUERY, REFRESH, SCHEMA
+from service.operations.dynamic.requests import DynamicTableRequest
+from service.operations.dynamic.results import (
     DeclaredOptions,
     DynamicTableState,
     NotIncrementalReason,
@@ -88,15 +90,15 @@ class DynamicTableDescription(DeclaredOptions, DynamicTableState):
     """A dynamic table: its definition, its state and its refreshes."""
 
     table_id: str = Field(description="the id of the table with the result")
-    query: str = Field(description="its query")
+    query: str | None = omit_when_null("its query; absent unless you may read all tables that it names")
     classes: list[str] = Field(description="the operators of the query")
     not_incremental: NotIncrementalReason | None = omit_when_null("why it cannot be refreshed incrementally")
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="its columns, as in CREATE_TABLE")
     lag_p95_ms: int | None = omit_when_null(
         "of the greatest ages that its rows had between two refreshes, 95 of 100 were not above this"
     )
-    sources: list[DescribedSource] = Field(description="the tables that its query reads")
-    dependents: list[TableAddress] = Field(description="the dynamic tables that read it")
+    sources: list[DescribedSource] = Field(description="the tables that its query reads and that you may read")
+    dependents: list[TableAddress] = Field(description="the dynamic tables that read it and that you may read")
     refreshes: list[RefreshEntry] = Field(description="its latest refreshes, newest first")
 
 
@@ -106,25 +108,25 @@ class DescribeDynamicTableResult(Result):
 
 @operation(DescribeDynamicTable, DescribeDynamicTableResult, pool="metadata", examples=EXAMPLES)
 def describe_dynamic_table(
-    request: DescribeDynamicTable, catalog: Catalog, definitions: Definitions
+    request: DescribeDynamicTable, call: Call, catalog: Catalog, definitions: Definitions
 ) -> DescribeDynamicTableResult:
     """Describe a dynamic table: definition, mode, lag, sources with their snapshots, dependents and last refreshes."""
     table, found = definitions.load(request.table_name)
     refreshes = definitions.records.refreshes_of(table.uuid, _MEASURED)
-    now, declared = now_ms(), found.definition
+    now, declared, sight = now_ms(), found.definition, Sight(call.principal, definitions)
     return DescribeDynamicTableResult(
         dynamic_table=DynamicTableDescription(
-            **table_state(found, now),
+            **table_state(found, now, sight),
             **declared_options(declared.options).model_dump(),
             table_id=table.uuid,
-            query=declared.query,
+            query=declared.query if sight.sees_sources(declared) else None,
             classes=list(declared.classes),
             not_incremental=not_incremental_reason(declared),
             schema_=describe_schema(table.schema),
             lag_p95_ms=lag(found, refreshes, now).p95_ms,
-            sources=_sources(found, _state(table), catalog, definitions),
-            dependents=[TableAddress.of(one.name) for one in definitions.records.readers([table.uuid])],
-            refreshes=[refresh_entry(one) for one in refreshes[: request.refreshes]],
+            sources=_sources(found, _state(table), catalog, definitions, sight),
+            dependents=[TableAddress.of(one.name) for one in sight.tables(definitions.records.readers([table.uuid]))],
+            refreshes=[refresh_entry(one, found, sight) for one in refreshes[: request.refreshes]],
         ),
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
@@ -137,11 +139,12 @@ def _state(table: Table) -> RefreshState | None:
 
 
 def _sources(
-    table: DynamicTable, state: RefreshState | None, catalog: Catalog, definitions: Definitions
+    table: DynamicTable, state: RefreshState | None, catalog: Catalog, definitions: Definitions, sight: Sight
 ) -> list[DescribedSource]:
     read = state.snapshots if state else {}
     dynamic = {one.uuid for one in definitions.graph().sources(table.uuid)}
-    return [_source(one, read.get(one.uuid), one.uuid not in dynamic, catalog) for one in table.definition.sources]
+    seen = [one for one in table.definition.sources if sight.sees(one.name)]
+    return [_source(one, read.get(one.uuid), one.uuid not in dynamic, catalog) for one in seen]
 
 
 def _source(source: DynamicSource, snapshot_id: int | None, is_base: bool, catalog: Catalog) -> DescribedSource:

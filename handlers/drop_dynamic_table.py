@@ -8,14 +8,15 @@ from pydantic import Field
 from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.dynamic.definitions import Definitions
-from service.errors import ConfirmationRequired, TableNotFound
+from service.errors import ConfirmationRequired, Forbidden, TableNotFound
 from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
+from service.model.identity.principal import Role
 from service.model.names import TableName
 from service.model.times import utc_or_none
-from service.operations.dynamic_examples import CREATED, DETAILS
-from service.operations.dynamic_requests import DynamicTableChange
-from service.operations.dynamic_results import TableAddress
+from service.operations.dynamic.examples import CREATED, DETAILS
+from service.operations.dynamic.requests import DynamicTableChange
+from service.operations.dynamic.results import TableAddress
 from service.operations.examples import response
 from service.operations.operation import Example, Result, omit_when_null, operation
 from service.tables.life import DroppedTable, TableLifecycle
@@ -58,7 +59,12 @@ class DropDynamicTableResult(Result):
     expires_at: datetime | None = omit_when_null("until when RESTORE_TABLE can restore it, with its definition")
 
 
-@operation(DropDynamicTable, DropDynamicTableResult, pool="tables", examples=EXAMPLES)
+def _role(request: DropDynamicTable) -> Role:
+    """`writer`, or with `purge` `admin`; with `cascade` also in the namespaces of the other tables"""
+    return "admin" if request.purge else "writer"
+
+
+@operation(DropDynamicTable, DropDynamicTableResult, pool="tables", examples=EXAMPLES, needs=_role)
 def drop_dynamic_table(
     request: DropDynamicTable, call: Call, commits: Commits, definitions: Definitions, life: TableLifecycle
 ) -> DropDynamicTableResult:
@@ -70,7 +76,7 @@ def drop_dynamic_table(
             field="confirm",
         )
     try:
-        dependents = [] if commits.earlier_batch(call) else _dependents(request, definitions)
+        dependents = [] if commits.earlier_batch(call) else _dependents(request, call, definitions)
         for one in dependents:
             _drop(one.name, call.without_key(), request, definitions, life)
         made = _drop(request.table_name, call, request, definitions, life)
@@ -88,13 +94,20 @@ def drop_dynamic_table(
     )
 
 
-def _dependents(request: DropDynamicTable, definitions: Definitions) -> list[DynamicTable]:
-    """The dynamic tables that depend on it, each before what it reads."""
+def _dependents(request: DropDynamicTable, call: Call, definitions: Definitions) -> list[DynamicTable]:
+    """The dynamic tables that depend on it, each before what it reads; Forbidden if one of them may not be dropped."""
     table, _ = definitions.load(request.table_name)
     if not request.cascade:
-        definitions.check_not_read(table, _WAY_OUT)
-    below = definitions.graph().downstream([table.uuid])
-    return [one for one in reversed(below) if one.uuid != table.uuid]
+        definitions.check_not_read(table, _WAY_OUT, call.principal)
+    below = [one for one in definitions.graph().downstream([table.uuid]) if one.uuid != table.uuid]
+    role = _role(request)
+    if not all(call.principal.may(role, one.name.tenant, one.name.namespace) for one in below):
+        raise Forbidden(
+            f"dynamic tables in namespaces in which you do not have the role {role} depend on it; ask somebody who has "
+            "it to drop these first",
+            field="cascade",
+        )
+    return below[::-1]
 
 
 def _drop(
@@ -102,6 +115,6 @@ def _drop(
 ) -> DroppedTable:
     def check(table: Table) -> None:
         definitions.of(table)
-        definitions.check_not_read(table, _WAY_OUT)
+        definitions.check_not_read(table, _WAY_OUT, call.principal)
 
     return life.drop(name, call, purge=request.purge, check=check)

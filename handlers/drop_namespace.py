@@ -40,7 +40,7 @@ class DropNamespaceResult(Result):
     namespace_existed: bool = Field(description="whether it existed before")
 
 
-@operation(DropNamespace, DropNamespaceResult, pool="tables", examples=EXAMPLES)
+@operation(DropNamespace, DropNamespaceResult, pool="tables", examples=EXAMPLES, needs="admin")
 def drop_namespace(request: DropNamespace, call: Call, commits: Commits, catalog: Catalog) -> DropNamespaceResult:
     """Drop a namespace that has no tables."""
     name = (request.tenant_id, request.namespace)

@@ -10,6 +10,7 @@ from service.dynamic.definitions import Definitions
 from service.errors import ConfirmationRequired, InvalidRequest, TableNotFound
 from service.model.call import Call
 from service.model.dynamic.definition import is_dynamic_table
+from service.model.identity.principal import Role
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Example, Result, omit_when_null, operation
@@ -63,7 +64,18 @@ class DropTableResult(Result):
     quarantine_table: str | None = omit_when_null("the table with its rejected rows, which was dropped with it")
 
 
-@operation(DropTable, DropTableResult, pool="tables", examples=EXAMPLES)
+def _role(request: DropTable) -> Role:
+    """`writer`, or with `purge` `admin`"""
+    return "admin" if request.purge else "writer"
+
+
+@operation(
+    DropTable,
+    DropTableResult,
+    pool="tables",
+    examples=EXAMPLES,
+    needs=_role,
+)
 def drop_table(request: DropTable, call: Call, life: TableLifecycle, definitions: Definitions) -> DropTableResult:
     """Drop a table, which RESTORE_TABLE can restore unless `purge` deletes its files for good."""
 
@@ -73,12 +85,13 @@ def drop_table(request: DropTable, call: Call, life: TableLifecycle, definitions
                 f"table {table.name.table!r} is a dynamic table; drop it with DROP_DYNAMIC_TABLE", field="table"
             )
         if request.purge:
-            definitions.check_not_read(table, "drop these first, with DROP_DYNAMIC_TABLE")
+            definitions.check_not_read(table, "drop these first, with DROP_DYNAMIC_TABLE", call.principal)
         elif not request.confirm:
             definitions.check_not_read(
                 table,
                 "drop these first, with DROP_DYNAMIC_TABLE, or send confirm: true: then they are not refreshed until "
                 "RESTORE_TABLE restores it",
+                call.principal,
             )
 
     if request.purge and not request.confirm:

@@ -7,13 +7,14 @@ from pydantic import BaseModel, Field
 from service.commits.commit import Commits
 from service.dynamic.compiling import Compiled, Compiler
 from service.dynamic.definitions import Definitions
-from service.errors import InvalidRequest, nearest
+from service.dynamic.rights import Sight
+from service.errors import Forbidden, InvalidRequest, nearest
 from service.model.call import Call
 from service.model.dynamic.plan import IncrementalPlan, WeightedRows
 from service.model.names import TableName
-from service.operations.dynamic_examples import ADDRESSES, BASES, CREATED, DETAILS, TENANT
-from service.operations.dynamic_requests import NamedDynamicTable
-from service.operations.dynamic_results import TableAddress
+from service.operations.dynamic.examples import ADDRESSES, BASES, CREATED, DETAILS, TENANT
+from service.operations.dynamic.requests import NamedDynamicTable
+from service.operations.dynamic.results import TableAddress
 from service.operations.examples import response
 from service.operations.operation import Example, Request, Result, omit_when_null, operation
 
@@ -141,6 +142,10 @@ def _compiled(
     if request.query is not None:
         return compiler.compile(name, request.query, call=call)
     _, found = definitions.load(name)
+    if not Sight(call.principal, definitions).sees_sources(found.definition):
+        raise Forbidden("the plan shows all tables of the query, and you may not read all of them", field="table")
+    for source in found.definition.sources:
+        call.about(source.name)
     tables = [commits.find(source.name, source.uuid) for source in found.definition.sources]
     return compiler.compile_definition(found.definition, tables, call)
 

@@ -150,7 +150,7 @@ def ingest(
     background: Background,
 ) -> IngestResult | IngestDryRun | AcceptedResult:
     """Read a file with the rows of a date into a table, in one commit that replaces what the date had before."""
-    table = ingested_table(request, commits, call)
+    table, roots = ingested_table(request, commits, call), roots.of(request.tenant_id)
     day, options = parse_date(request.date), _options(request)
 
     def run(of: Call) -> IngestResult | IngestDryRun:

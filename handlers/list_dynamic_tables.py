@@ -5,11 +5,13 @@ from typing import Literal
 from pydantic import Field
 
 from service.dynamic.definitions import Definitions
+from service.dynamic.rights import Sight
 from service.ledger.dynamic_tables import DynamicTable
+from service.model.call import Call
 from service.model.dynamic.definition import TableState
 from service.model.times import now_ms
-from service.operations.dynamic_examples import ADDRESSES, CREATED, OPTIONS, TENANT
-from service.operations.dynamic_results import (
+from service.operations.dynamic.examples import ADDRESSES, CREATED, OPTIONS, TENANT
+from service.operations.dynamic.results import (
     DeclaredOptions,
     DynamicTableState,
     TableAddress,
@@ -51,7 +53,7 @@ class ListDynamicTables(Paged, ScopedRequest):
 class ListedDynamicTable(DeclaredOptions, DynamicTableState):
     """A dynamic table in a list."""
 
-    sources: list[TableAddress] = Field(description="the tables that it reads")
+    sources: list[TableAddress] = Field(description="the tables that it reads and that you may read")
     last_mode: str | None = omit_when_null("the mode of its last refresh")
 
 
@@ -60,10 +62,10 @@ class ListDynamicTablesResult(Page, Result):
 
 
 @operation(ListDynamicTables, ListDynamicTablesResult, pool="metadata", examples=EXAMPLES)
-def list_dynamic_tables(request: ListDynamicTables, definitions: Definitions) -> ListDynamicTablesResult:
+def list_dynamic_tables(request: ListDynamicTables, call: Call, definitions: Definitions) -> ListDynamicTablesResult:
     """List the dynamic tables of a namespace or tenant: what they read, their states, and how old their rows are."""
     [*after] = request.place(str, str) or ()
-    records = definitions.records
+    records, sight = definitions.records, Sight(call.principal, definitions)
     found = records.of_tenant(
         request.tenant_id,
         request.only_namespace,
@@ -74,14 +76,14 @@ def list_dynamic_tables(request: ListDynamicTables, definitions: Definitions) ->
     page, next_cursor = request.page(found, lambda one: [one.name.namespace, one.name.table])
     last = records.last_modes([one.uuid for one in page])
     return ListDynamicTablesResult(
-        dynamic_tables=[_listed(one, last.get(one.uuid)) for one in page], next_cursor=next_cursor
+        dynamic_tables=[_listed(one, last.get(one.uuid), sight) for one in page], next_cursor=next_cursor
     )
 
 
-def _listed(table: DynamicTable, last_mode: str | None) -> ListedDynamicTable:
+def _listed(table: DynamicTable, last_mode: str | None, sight: Sight) -> ListedDynamicTable:
     return ListedDynamicTable(
-        **table_state(table, now_ms()),
+        **table_state(table, now_ms(), sight),
         **declared_options(table.definition.options).model_dump(),
-        sources=[TableAddress.of(source.name) for source in table.definition.sources],
+        sources=[TableAddress.of(source.name) for source in table.definition.sources if sight.sees(source.name)],
         last_mode=last_mode,
     )

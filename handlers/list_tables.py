@@ -14,6 +14,7 @@ from service.catalog.tables import Catalog, Table
 from service.commits.small_files import SmallFileChecks
 from service.errors import CatalogUnavailable, FirnError, TableNotFound
 from service.ledger.table_records import TableRecord
+from service.model.call import Call
 from service.model.names import TableName
 from service.model.properties import is_online
 from service.model.times import utc_or_none
@@ -117,7 +118,7 @@ class ListTablesResult(Page, Result):
 
 @operation(ListTables, ListTablesResult, pool="metadata", examples=EXAMPLES)
 def list_tables(
-    request: ListTables, catalog: Catalog, life: TableLifecycle, small_files: SmallFileChecks
+    request: ListTables, call: Call, catalog: Catalog, life: TableLifecycle, small_files: SmallFileChecks
 ) -> ListTablesResult:
     """List the tables of a namespace by name."""
     if request.details:
@@ -130,7 +131,7 @@ def list_tables(
         tables=tables,
         offline=life.offline(request.tenant_id, request.namespace, frozenset(tables)),
         details=list(_details(request, tables, catalog, small_files)) if request.details else None,
-        namespaces_with_tables=None if names or request.cursor else _namespaces_with_tables(request, catalog),
+        namespaces_with_tables=None if names or request.cursor else _namespaces_with_tables(request, call, catalog),
         dropped=dropped if request.include_dropped else None,
         next_cursor=next_cursor,
     )
@@ -183,11 +184,12 @@ def _detailed(table: Table, small_files: SmallFileChecks) -> TableDetails:
     )
 
 
-def _namespaces_with_tables(request: ListTables, catalog: Catalog) -> list[str] | None:
+def _namespaces_with_tables(request: ListTables, call: Call, catalog: Catalog) -> list[str] | None:
     """Where the tables may be that a request for the default namespace did not find."""
     if request.namespace != "default":
         return None
-    names = (name for _, name in catalog.list_namespaces(request.tenant_id))
+    every = (name for _, name in catalog.list_namespaces(request.tenant_id))
+    names = (name for name in every if call.principal.may("reader", request.tenant_id, name))
     found = (name for name in names if catalog.list_tables(request.tenant_id, name))
     return list(islice(found, _MOST_NAMESPACES)) or None
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.catalog.tables import Catalog
 from service.commits.holds import SnapshotHolds
 from service.dynamic.reads import DynamicReads
+from service.dynamic.rights import Sight
 from service.engine.jobs.select import Selected
 from service.engine.jobs.stream import ArrowBatches
 from service.engine.session.engine import Engine
@@ -27,7 +28,7 @@ from service.model.call import Call
 from service.model.query.items import Aggregations, Joins, Projection, Sorts
 from service.model.query.plan import QueryParts
 from service.model.times import utc
-from service.operations.dynamic_results import SourceSnapshot, TableAddress, source_snapshots
+from service.operations.dynamic.results import SourceSnapshot, TableAddress, source_snapshots
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Metadata, Request, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged
@@ -144,6 +145,11 @@ class Query(Paged, Request):
     sql: str | None = Field(default=None, description="one SELECT, which names tables as `table` or `namespace.table`")
     params: dict[str, Any] | None = Field(default=None, description="values of the parameters in `sql`, such as `:id`")
 
+    @property
+    def reach(self) -> Literal["namespace", "tenant", "somewhere"]:
+        """SQL names its tables and their namespaces, and each of them is checked."""
+        return "namespace" if self.sql is None else "somewhere"
+
 
 class DynamicTableRead(TableAddress):
     """The state of a dynamic table that was read."""
@@ -153,7 +159,9 @@ class DynamicTableRead(TableAddress):
     lag_ms: int | None = omit_when_null(
         "how old the oldest change of its base tables is that it lacks; 0 if it lacks none; absent with `as_of`"
     )
-    sources: list[SourceSnapshot] = Field(description="the snapshots that its rows are made of")
+    sources: list[SourceSnapshot] = Field(
+        description="the snapshots that its rows are made of, of tables that you may read"
+    )
 
 
 class QueryMetadata(Metadata):
@@ -269,13 +277,14 @@ def _collect(
             scanned_files=found.scanned_files,
             scanned_bytes=found.scanned_bytes,
             has_more=found.has_more,
-            dynamic_tables=_dynamic(dynamic, reading),
+            dynamic_tables=_dynamic(dynamic, reading, call),
         ),
     )
 
 
-def _dynamic(dynamic: DynamicReads, reading: Reading) -> list[DynamicTableRead] | None:
+def _dynamic(dynamic: DynamicReads, reading: Reading, call: Call) -> list[DynamicTableRead] | None:
     """The states of the dynamic tables that were read."""
+    sight = Sight(call.principal, dynamic.definitions)
     found = (dynamic.of(table, snapshot_id) for table, snapshot_id in reading.tables)
     shown = [
         DynamicTableRead(
@@ -284,7 +293,7 @@ def _dynamic(dynamic: DynamicReads, reading: Reading) -> list[DynamicTableRead] 
             pass_id=one.pass_id,
             refreshed_at=utc(one.refreshed_ms),
             lag_ms=one.lag_ms,
-            sources=source_snapshots(one.sources),
+            sources=source_snapshots(sight.sources(one.table.tenant, one.sources)),
         )
         for one in found
         if one is not None
@@ -318,11 +327,11 @@ def _read(
     run: Callable[[Reading], QueryResult | Stream],
 ) -> QueryResult | Stream:
     started = time.monotonic()
-    options = _options(request, dynamic)
+    options = _options(request, call, dynamic)
     for attempt in range(1, _TRIES + 1):
         try:
             if request.sql is None:
-                result = run(_by_parts(request, catalog, options))
+                result = run(_by_parts(request, call, catalog, options))
             else:
                 result = run(_by_sql(request, request.sql, call, engine, catalog, options))
             metrics.queried(time.monotonic() - started)
@@ -339,7 +348,7 @@ def _read(
     raise AssertionError("unreachable")
 
 
-def _by_parts(request: Query, catalog: Catalog, options: ReadOptions) -> Reading:
+def _by_parts(request: Query, call: Call, catalog: Catalog, options: ReadOptions) -> Reading:
     if request.table is None:
         raise InvalidRequest("table is missing; send the table to read, or sql", field="table")
     if request.params is not None:
@@ -357,7 +366,7 @@ def _by_parts(request: Query, catalog: Catalog, options: ReadOptions) -> Reading
         limit=request.limit,
         offset=options.offset,
     )
-    return read_parts(catalog, request.table, parts, options)
+    return read_parts(call, catalog, request.table, parts, options)
 
 
 def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catalog, options: ReadOptions) -> Reading:
@@ -370,13 +379,13 @@ def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catal
     return read_sql(call, engine, catalog, sql, request.params or {}, options)
 
 
-def _options(request: Query, dynamic: DynamicReads) -> ReadOptions:
+def _options(request: Query, call: Call, dynamic: DynamicReads) -> ReadOptions:
     # A stream has all rows unless the request has a limit.
     window = Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
     skipped, pins = _continued(request)
     of_pass, as_of = None, request.as_of
     if isinstance(as_of, OfPass):
-        of_pass, as_of = dynamic.in_pass(request.tenant_id, as_of.pass_), None
+        of_pass, as_of = dynamic.in_pass(request.tenant_id, as_of.pass_, call.principal), None
     return ReadOptions(
         request.tenant_id,
         request.namespace,

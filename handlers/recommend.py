@@ -11,7 +11,7 @@ from service.model.names import TableName
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged, ScopedRequest, limit_field
-from service.settings import Mode
+from service.settings.kinds import Mode
 
 LETTERS = {"tenant_id": "acme", "namespace": "office", "table": "letters"}
 SEARCHES = {"tenant_id": "acme", "namespace": "shop", "table": "searches"}

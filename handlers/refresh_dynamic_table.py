@@ -8,14 +8,15 @@ from pydantic import BaseModel, Field
 from service.dynamic.definitions import Definitions
 from service.dynamic.refresh.passes import Passes, PassOptions, PassOutcome, PassState, TableInPass
 from service.dynamic.refresh.refresher import RefreshProgress
+from service.dynamic.rights import Sight
 from service.errors import FirnError, InvalidRequest, RefreshHeldBack
 from service.jobs.background import Background
 from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
 from service.model.dynamic.plan import RefreshMode
 from service.model.times import utc, utc_or_none
-from service.operations.dynamic_examples import CREATED, DETAILS
-from service.operations.dynamic_requests import DynamicTableChange
+from service.operations.dynamic.examples import CREATED, DETAILS
+from service.operations.dynamic.requests import DynamicTableChange
 from service.operations.examples import response
 from service.operations.operation import (
     AcceptedResult,
@@ -61,8 +62,8 @@ class RefreshedTable(BaseModel):
     namespace: str = Field(description="its namespace")
     table: str = Field(description="its name")
     state: PassState = Field(
-        description="`done`; `failed`; `held_back` because of one of its sources; or `as_it_is`: it is suspended, or a "
-        "later refresh came first"
+        description="`done`; `failed`; `held_back` because of one of its sources; or `as_it_is`: it is suspended, a "
+        "later refresh came first, or you may not write it"
     )
     mode: RefreshMode | None = omit_when_null("`NO_DATA` if no row of its sources has changed, `INCREMENTAL` or `FULL`")
     reason: str | None = omit_when_null("why, as a stable code")
@@ -85,7 +86,7 @@ class RefreshDynamicTableResult(Result):
     records_deleted: int = Field(description="rows that it no longer has")
     pass_id: str = Field(description='the id of the pass: QUERY with `as_of: {"pass": …}` reads its state')
     pinned_at: datetime = Field(description="the rows are those for the sources as of this time")
-    tables: list[RefreshedTable] = Field(description="all tables of the pass, each after its sources")
+    tables: list[RefreshedTable] = Field(description="all tables of the pass that you may read, each after its sources")
 
 
 @operation(
@@ -100,10 +101,11 @@ def refresh_dynamic_table(
 ) -> RefreshDynamicTableResult | AcceptedResult:
     """Bring a dynamic table up to date, and first all that it depends on, in one pass."""
     table, found = definitions.load(request.table_name)
-    _check(found)
+    sight = Sight(call.principal, definitions)
+    _check(found, sight)
 
     def run(of: Call) -> RefreshDynamicTableResult:
-        return _result(found, passes.refresh([table.uuid], of, PassOptions(cascade=request.cascade)))
+        return _result(found, passes.refresh([table.uuid], of, PassOptions(cascade=request.cascade)), sight)
 
     if not request.async_:
         return run(call)
@@ -112,19 +114,20 @@ def refresh_dynamic_table(
     )
 
 
-def _check(found: DynamicTable) -> None:
+def _check(found: DynamicTable, sight: Sight) -> None:
     if found.state != "active":
-        why = f": {found.reason}" if found.reason else ""
+        reason = sight.reason(found)
+        why = f": {reason}" if reason else ""
         is_it = "is suspended" if found.state == "suspended" else "has failed, and is not refreshed any more"
         raise InvalidRequest.at("table", f"{found.name.table} {is_it}{why}; send ALTER_DYNAMIC_TABLE with resume: true")
 
 
-def _result(found: DynamicTable, outcome: PassOutcome) -> RefreshDynamicTableResult:
+def _result(found: DynamicTable, outcome: PassOutcome, sight: Sight) -> RefreshDynamicTableResult:
     done = outcome.of(found.uuid)
     assert done is not None
     record, source = done.record, done.source
     if source is None:
-        raise _failure(done, outcome)
+        raise _failure(done, outcome, sight)
     return RefreshDynamicTableResult(
         mode=record.mode if record and record.mode else "NO_DATA",
         reason=done.reason or "",
@@ -132,20 +135,25 @@ def _result(found: DynamicTable, outcome: PassOutcome) -> RefreshDynamicTableRes
         records_deleted=record.rows_removed if record else 0,
         pass_id=outcome.id,
         pinned_at=utc(outcome.pinned_ms),
-        tables=[_shown(one) for one in outcome.tables],
+        tables=_tables(outcome, sight),
         metadata=Metadata(snapshot_id=source.snapshot_id),
     )
 
 
-def _failure(done: TableInPass, outcome: PassOutcome) -> FirnError:
+def _failure(done: TableInPass, outcome: PassOutcome, sight: Sight) -> FirnError:
     """The error of a table that was not refreshed; its details are those of the pass."""
-    error = done.error or RefreshHeldBack(done.message or "")
-    tables = [_shown(one).model_dump(mode="json", exclude_none=True) for one in outcome.tables]
+    error = sight.error(done.table.definition, done.error or RefreshHeldBack(done.message or ""))
+    tables = [one.model_dump(mode="json", exclude_none=True) for one in _tables(outcome, sight)]
     error.details = {**(error.details or {}), "pass_id": outcome.id, "tables": tables}
     return error
 
 
-def _shown(one: TableInPass) -> RefreshedTable:
+def _tables(outcome: PassOutcome, sight: Sight) -> list[RefreshedTable]:
+    """The tables of the pass that the sender may read."""
+    return [_shown(one, sight) for one in outcome.tables if sight.sees(one.table.name)]
+
+
+def _shown(one: TableInPass, sight: Sight) -> RefreshedTable:
     more: dict[str, Any] = {}
     if one.record is not None:
         record = one.record
@@ -163,7 +171,9 @@ def _shown(one: TableInPass) -> RefreshedTable:
         table=one.table.name.table,
         state=one.state,
         reason=one.reason,
-        message=one.message,
+        message=one.message
+        if one.state == "as_it_is"
+        else sight.message(one.table.definition, one.message, one.reason),
         snapshot_id=one.source.snapshot_id if one.source else None,
         **more,
     )

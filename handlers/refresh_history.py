@@ -5,12 +5,14 @@ from typing import Literal
 from pydantic import Field
 
 from service.dynamic.definitions import Definitions
+from service.dynamic.rights import Sight
 from service.ledger.dynamic_tables import RefreshFilter, RefreshOutcome
+from service.model.call import Call
 from service.model.names import TableName
 from service.model.times import read_time_ms
-from service.operations.dynamic_examples import CREATED, DETAILS, REFRESH
-from service.operations.dynamic_requests import NamedDynamicTable
-from service.operations.dynamic_results import RefreshEntry, refresh_entry
+from service.operations.dynamic.examples import CREATED, DETAILS, REFRESH
+from service.operations.dynamic.requests import NamedDynamicTable
+from service.operations.dynamic.results import RefreshEntry, refresh_entry
 from service.operations.examples import response
 from service.operations.operation import Example, Result, operation
 from service.operations.paging import Page, Paged, ScopedRequest
@@ -38,7 +40,7 @@ class RefreshHistoryResult(Page, Result):
 
 
 @operation(RefreshHistory, RefreshHistoryResult, pool="metadata", examples=EXAMPLES)
-def refresh_history(request: RefreshHistory, definitions: Definitions) -> RefreshHistoryResult:
+def refresh_history(request: RefreshHistory, call: Call, definitions: Definitions) -> RefreshHistoryResult:
     """List the refreshes of dynamic tables: when and how each was made, what it read, and how many rows it changed."""
     place = request.place(int, str)
     since_ms = None if request.since is None else read_time_ms(request.since, "since")
@@ -49,4 +51,7 @@ def refresh_history(request: RefreshHistory, definitions: Definitions) -> Refres
         # A misspelt name has no refreshes either: this refuses it.
         definitions.load(TableName(request.tenant_id, request.namespace, request.table))
     page, next_cursor = request.page(found, lambda one: [one.started_ms, one.id])
-    return RefreshHistoryResult(refreshes=[refresh_entry(one) for one in page], next_cursor=next_cursor)
+    uuids = {one.table_uuid for one in page if one.state == "failed"}
+    sight, tables = Sight(call.principal, definitions), {uuid: definitions.records.find(uuid) for uuid in uuids}
+    shown = [refresh_entry(one, tables.get(one.table_uuid), sight) for one in page]
+    return RefreshHistoryResult(refreshes=shown, next_cursor=next_cursor)

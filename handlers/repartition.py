@@ -43,7 +43,7 @@ from service.operations.operation import (
     omit_when_null,
     operation,
 )
-from service.settings import Codec, KeptHours
+from service.settings.kinds import Codec, KeptHours
 from service.tables.life import TableLifecycle
 
 _LISTED = 1000
@@ -244,7 +244,7 @@ def repartition(
     if request.target_table is not None and request.delete_source:
         moved = "REPARTITION into another table with delete_source"
         refuse_dynamic_table(table.properties, table.name.table, moved, field="target_table")
-        definitions.check_not_read(table, "send delete_source: false, or drop these first")
+        definitions.check_not_read(table, "send delete_source: false, or drop these first", call.principal)
     layout = partial(_layout, request, catalog, repartitions)
 
     def run(job: Call) -> Result:

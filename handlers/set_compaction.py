@@ -19,7 +19,8 @@ from service.model.properties import (
 )
 from service.operations.examples import DEFAULT_COMPACTION, create_table, response
 from service.operations.operation import ChangeRequest, Example, Result, operation
-from service.settings import IcebergSettings, Megabytes
+from service.settings import IcebergSettings
+from service.settings.kinds import Megabytes
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "logs"}
 CREATE = create_table(ADDRESS, {"host": "string", "at": "timestamp"}, properties={"min_files_to_compact": 20})

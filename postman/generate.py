@@ -55,11 +55,20 @@ def collection() -> Json:
             {"name": "A session", "item": steps},
             *(_group(title, names) for title, names in GROUPS.items()),
         ],
+        "auth": {
+            "type": "apikey",
+            "apikey": [
+                {"key": "key", "value": "X-Api-Key", "type": "string"},
+                {"key": "value", "value": "{{api_key}}", "type": "string"},
+                {"key": "in", "value": "header", "type": "string"},
+            ],
+        },
         "event": [_script("prerequest", _NAME_THE_RUN.format(new="if (!pm.collectionVariables.get('run')) "))],
         "variable": [
             {"key": key, "value": value}
             for key, value in (
                 ("base_url", "http://localhost:8080"),
+                ("api_key", ""),
                 ("tenant_id", "demo"),
                 ("namespace", "default"),
                 ("run", ""),
@@ -71,10 +80,11 @@ def collection() -> Json:
 
 def environment(name: str, base_url: str, tenant: str) -> Json:
     values = {"base_url": base_url, "tenant_id": tenant, "namespace": "default"}
+    secret = {"key": "api_key", "value": "", "type": "secret", "enabled": True}
     return {
         "id": _id(name),
         "name": f"Firn {name}",
-        "values": [{"key": k, "value": v, "type": "default", "enabled": True} for k, v in values.items()],
+        "values": [{"key": k, "value": v, "type": "default", "enabled": True} for k, v in values.items()] + [secret],
         "_postman_variable_scope": "environment",
     }
 

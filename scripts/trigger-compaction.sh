@@ -6,6 +6,7 @@
 # A table is TABLE, in the namespace `default`, or NAMESPACE/TABLE.
 #   FIRN_URL     the service's address; default: http://localhost:8080
 #   FIRN_TENANT  the tenant that owns the tables
+#   FIRN_API_KEY an API key with the role writer, if the service needs one
 # Exits with 0 if everything succeeded, 1 if a table failed, 2 if the usage is wrong, 3 if no service responds.
 # Prints a line per table to standard output, and errors to standard error.
 
@@ -60,8 +61,10 @@ for name in "$@"; do
   tries=0
   while :; do
     # The status is on the last line, after the response.
-    if ! output=$(curl --silent --show-error --write-out '\n%{http_code}' \
-      --header 'Content-Type: application/json' --data "$body" "${url%/}/database"); then
+    # The key comes from stdin, because other users can see the arguments of a program.
+    if ! output=$(printf '%s' "${FIRN_API_KEY:+X-Api-Key: $FIRN_API_KEY}" | curl --silent --show-error \
+      --write-out '\n%{http_code}' --header 'Content-Type: application/json' --header @- --data "$body" \
+      "${url%/}/database"); then
       echo "trigger-compaction.sh: no service responds at $shown" >&2
       exit 3
     fi

@@ -37,17 +37,17 @@ from service.engine.session.engine import Engine
 from service.errors import FirnError
 from service.host import class_archive, jars, presence, process_locks
 from service.host.logs import configure_logging
+from service.identity.compose import compose_identities, identity_parts
 from service.ingest.compose import ingest_parts
 from service.ingest.ingests import Ingests
 from service.ingest.tasks.watch import Watcher
 from service.jobs.background import Background
-from service.jobs.jobs import Jobs, Kind
-from service.jobs.schedules.scheduler import Scheduler
-from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
+from service.jobs.jobs import Jobs
+from service.jobs.schedules.compose import compose_schedules
+from service.jobs.schedules.schedules import Schedules
 from service.ledger.ingestions import IngestionRecords
 from service.ledger.jobs import JobRecords
 from service.ledger.ledger import Ledger, delete_old_records, open_ledger
-from service.ledger.schedules import RUN, ScheduleRecords
 from service.ledger.table_records import TableRecords
 from service.ledger.undo_records import UndoRecords
 from service.maintenance.advise.advice import Adviser
@@ -63,7 +63,6 @@ from service.maintenance.repartition.repartition import Repartitions
 from service.metrics.metrics import Metrics
 from service.model import wire
 from service.model.call import Call
-from service.model.times import now_ms
 from service.operations.bulk_upserts import BulkUpserts
 from service.operations.operation import Parts
 from service.operations.schedule_results import shown_run
@@ -252,6 +251,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     """The parts of the service. A test can pass another engine, catalog or ledger."""
     iceberg = settings.iceberg
     metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
+    identities = compose_identities(settings, ledger)
     commits = Commits(catalog, ledger, metrics=metrics)
     small_files = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics)
     jobs = Jobs(JobRecords(ledger), commits, metrics)
@@ -263,7 +263,10 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     keepers = (holds.keeps, awaited, built_on, needed_snapshots(settings, ledger))
     undos = Undos(iceberg.edits, engine, commits, UndoRecords(ledger), holds)
     expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, undos.keeps)
-    expiry, schedules = Expiry(expirer.by_policy), _schedules(settings, catalog, ledger, jobs, metrics)
+    expiry, schedules = (
+        Expiry(expirer.by_policy),
+        compose_schedules(iceberg.compaction, catalog, ledger, jobs, metrics, identities.of_owner, shown_run),
+    )
     commits.when_committed(expiry.after_commit)
     adviser = Adviser(iceberg, catalog, jobs.records, query_log, metrics)
     compactions = Compactions(
@@ -277,6 +280,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     _watch(metrics, engine, bulk)
     return Parts(
         {Engine: engine, Catalog: catalog, Ledger: ledger},
+        *identity_parts(settings, ledger, identities),
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
         *(jobs, Background(jobs, settings.limits.maintenance_threads), schedules),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
@@ -286,19 +290,11 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
         *ingest_parts(settings, engine, catalog, ledger, commits, jobs, holds, schedules),
-        *dynamic_parts(settings, engine, catalog, ledger, commits, jobs, holds, metrics),
+        *dynamic_parts(settings, engine, catalog, ledger, commits, jobs, holds, metrics, identities),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),
     )
-
-
-def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger, jobs: Jobs, metrics: Metrics) -> Schedules:
-    records = ScheduleRecords(ledger)
-    # The scheduler takes over runs, and deletes them.
-    jobs.register(RUN, Kind(kept_ms=None, is_resumed=True, shown=shown_run))
-    windows = skip_reason(catalog, settings.iceberg.compaction, now_ms)
-    return Schedules(records, catalog, Scheduler(records, tables_of(catalog), windows, metrics=metrics))
 
 
 def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
@@ -313,8 +309,9 @@ def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
 
 def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
     """An App with the settings of the environment and checked jars."""
+    settings = settings or load(os.environ)
     found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
-    return App(settings or load(os.environ), found)
+    return App(settings, found)
 
 
 def rehearse(jar_paths: list[Path], java_options: class_archive.Options) -> None:

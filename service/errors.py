@@ -11,12 +11,15 @@ FirnError                      code                    status  retryable
 │   ├── InvalidFile            INVALID_FILE            400
 │   ├── FileRejected           FILE_REJECTED           400
 │   └── ConfirmationRequired   CONFIRMATION_REQUIRED   400
+├── Unauthenticated            UNAUTHENTICATED         401
+├── Forbidden                  FORBIDDEN               403
 ├── NotFound                   NOT_FOUND               404
 │   ├── TableNotFound          TABLE_NOT_FOUND         404
 │   ├── NamespaceNotFound      NAMESPACE_NOT_FOUND     404
 │   ├── BackupNotFound         BACKUP_NOT_FOUND        404
 │   ├── RequestNotFound        REQUEST_NOT_FOUND       404
 │   ├── ScheduleNotFound       SCHEDULE_NOT_FOUND      404
+│   ├── ApiKeyNotFound         API_KEY_NOT_FOUND       404
 │   └── SnapshotNotFound       SNAPSHOT_NOT_FOUND      404
 ├── MethodNotAllowed           METHOD_NOT_ALLOWED      405
 ├── TableExists                TABLE_EXISTS            409
@@ -24,6 +27,7 @@ FirnError                      code                    status  retryable
 ├── NamespaceExists            NAMESPACE_EXISTS        409
 ├── NamespaceNotEmpty          NAMESPACE_NOT_EMPTY     409
 ├── ScheduleExists             SCHEDULE_EXISTS         409
+├── TooManyApiKeys             TOO_MANY_API_KEYS       409
 ├── CommitConflict             COMMIT_CONFLICT         409     yes
 ├── PlanStale                  PLAN_STALE              409
 ├── UndoConflict               UNDO_CONFLICT           409
@@ -86,6 +90,8 @@ class FirnError(Exception):
         self.field = field
         self.suggestion = suggestion
         self.details = details
+        self.without_names: str | None = None
+        """The message without names that only readers of the whole tenant may see, if it has such names."""
 
     @classmethod
     def at(cls, path: str, problem: str, suggestion: str | None = None) -> Self:
@@ -131,6 +137,14 @@ class FileRejected(InvalidRequest):
 class ConfirmationRequired(InvalidRequest): ...
 
 
+class Unauthenticated(FirnError, status=401):
+    """The request has no credential, or one that is not valid."""
+
+
+class Forbidden(FirnError, status=403):
+    """The sender may not do this. It says nothing about whether anything exists."""
+
+
 class NotFound(FirnError, status=404): ...
 
 
@@ -147,6 +161,9 @@ class RequestNotFound(NotFound): ...
 
 
 class ScheduleNotFound(NotFound): ...
+
+
+class ApiKeyNotFound(NotFound): ...
 
 
 class SnapshotNotFound(NotFound): ...
@@ -168,6 +185,10 @@ class NamespaceNotEmpty(FirnError, status=409): ...
 
 
 class ScheduleExists(FirnError, status=409): ...
+
+
+class TooManyApiKeys(FirnError, status=409):
+    """The principal has as many live API keys as it may have."""
 
 
 class CommitConflict(FirnError, status=409, retryable=True): ...

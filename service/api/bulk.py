@@ -1,7 +1,6 @@
 """POST /tables/{tenant}/{namespace}/{table}/records: load a body of any size, which is staged as it arrives."""
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import re
@@ -17,16 +16,17 @@ from starlette.requests import ClientDisconnect
 from handlers.upsert import UpsertResult
 from handlers.write import Batch, WriteMetadata, WriteResult
 from service.api import bulk_upsert
-from service.api.exchange import NoResponse, api_of, call_of, disconnected, failures, response_of
+from service.api.exchange import NoResponse, api_of, authorised, call_of, disconnected, drain, failures, response_of
 from service.commits.small_files import NOT_CHECKED
 from service.errors import BodyTooLarge, Cancelled, FirnError, InvalidRequest, nearest
 from service.jobs.job import BULK, Job
 from service.jobs.jobs import Jobs, error_json
 from service.model.call import Call, IdempotencyKey
-from service.model.names import TableName, check_name
+from service.model.identity.principal import Access
+from service.model.names import TableName
 from service.operations.edit_requests import advice_of
 from service.operations.operation import AcceptedResult, Result
-from service.pipeline.parse import Work
+from service.pipeline.parse import Work, scope_of
 from service.writes.bulk.body import ClientGone
 from service.writes.bulk.decode import DECODERS, Decoder, decoder
 from service.writes.bulk.load import Bulk, Load, LoadResult
@@ -37,8 +37,6 @@ RECORDS = "/tables/{tenant}/{namespace}/{table}/records"
 router = APIRouter()
 _PARAMETERS = ("async", "mode", "timeout_ms", *bulk_upsert.PARAMETERS)
 _LONGEST_KEY = 200
-# How long the rest of a refused body is read and thrown away, so that its client then reads the refusal.
-_DRAIN_S = 2.0
 _BINARY = {"type": "string", "format": "binary"}
 _BODIES: dict[str, Any] = {
     "application/vnd.apache.arrow.stream": {"schema": _BINARY},
@@ -90,7 +88,7 @@ _KEY = Header(
     response_description="the records are in the table",
     responses={
         202: {"model": AcceptedResult, "description": "with async=true: received and checked"},
-        **failures(400, 404, 409, 413, 422, 429, 500, 503),
+        **failures(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
     },
     openapi_extra={"requestBody": {"required": True, "content": {kind: _BODIES[kind] for kind in DECODERS}}},
 )
@@ -111,7 +109,7 @@ async def bulk(
 ) -> Any:
     api, call = api_of(request), call_of(request)
     staging, jobs = api.service.parts[Bulk], api.service.parts[Jobs]
-    name = TableName(check_name(tenant, "tenant_id"), check_name(namespace, "namespace"), check_name(table, "table"))
+    name = await authorised(request, tenant, namespace, table)
     decode = decoder(request.headers.get("content-type"), request.headers.get("content-encoding"))
     _check_parameters(request, in_background, mode, key)
     upsert = bulk_upsert.read_parameters(mode, request.query_params)
@@ -129,7 +127,10 @@ async def bulk(
             else:
                 promise = _written(LoadResult(load.records, None, NOT_CHECKED))
                 ending = Ending("WRITE", lambda call: _written(staging.finish(load, call)), promise)
-            keyed = None if key is None else IdempotencyKey(ending.operation, name, key, _fingerprint(request, load))
+            keyed = None
+            if key is not None:
+                said = _fingerprint(request, load)
+                keyed = IdempotencyKey(ending.operation, name, key, said, scope_of(call.principal))
             work = _work(staging, jobs, load, ending, keyed, in_background=in_background == "true")
             gone = partial(disconnected, request.receive)
             return response_of(request, await api.pipeline.respond_to_load(call, lambda: work, gone))
@@ -193,7 +194,7 @@ async def _received(
         keyed = "idempotency-key" in request.headers
         load = await asyncio.to_thread(bulk.open, name, decode, keyed=keyed, upsert=upsert)
     except FirnError:
-        await _drain(request)
+        await drain(request)
         raise
     staged = asyncio.wrap_future(load.staged)
     feeding = asyncio.create_task(_feed(request, load))
@@ -206,7 +207,7 @@ async def _received(
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)
         if isinstance(e, FirnError):
-            await _drain(request)
+            await drain(request)
         await asyncio.to_thread(load.close)
         raise
     await feeding
@@ -227,16 +228,6 @@ async def _feed(request: Request, load: Load) -> None:
         raise
 
 
-async def _drain(request: Request) -> None:
-    if "expect" in request.headers:
-        return  # the client has not begun to send the body
-    # A RuntimeError means that the body was read to its end.
-    with contextlib.suppress(TimeoutError, ClientDisconnect, RuntimeError):
-        async with asyncio.timeout(_DRAIN_S):
-            async for _ in request.stream():
-                pass
-
-
 @dataclass(frozen=True)
 class Ending:
     """What is left to do with a staged load, and the result that it has if the process ends after its commit."""
@@ -251,10 +242,11 @@ def _work(
     staging: Bulk, jobs: Jobs, load: Load, ending: Ending, key: IdempotencyKey | None, *, in_background: bool
 ) -> Work:
     """The work of a staged load, for the pipeline. In the background, its idempotency key stands for the job."""
-    tenant = load.table.name.tenant
+    name = load.table.name
+    needed = ending.operation, Access("writer", name.tenant, name.namespace), name
     if in_background:
-        return Work(ending.operation, tenant, "inline", lambda call: _accept(staging, jobs, load, ending, call), key)
-    return Work(ending.operation, tenant, "bulk", ending.run, key)
+        return Work(*needed, "inline", lambda call: _accept(staging, jobs, load, ending, call), key)
+    return Work(*needed, "bulk", ending.run, key)
 
 
 def _accept(staging: Bulk, jobs: Jobs, load: Load, ending: Ending, call: Call) -> AcceptedResult:

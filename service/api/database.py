@@ -47,7 +47,7 @@ def router(operations: list[Operation]) -> APIRouter:
         responses={
             200: {"content": {media: _STREAM for form, media in MEDIA_TYPES.items() if form != "json"}},
             202: {"description": "the work goes on as a job"},
-            **failures(400, 404, 409, 413, 422, 429, 500, 503, 504),
+            **failures(400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504),
         },
         openapi_extra=_models(operations),
     )

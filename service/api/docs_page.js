@@ -2,6 +2,7 @@
 const blocks = [...document.querySelectorAll(".request")];
 const commands = new Map(blocks.map((block) => [block, block.querySelector("code").textContent]));
 const tenant = document.getElementById("tenant");
+const apiKey = document.getElementById("api-key"); // kept nowhere else
 const kept = {}; // values of responses that other requests send
 const sent = new Set();
 
@@ -34,6 +35,7 @@ async function send(block) {
   const { method, path, headers, body, keeps, status } = block.dataset;
   const edited = block.querySelector("textarea");
   const init = { method, headers: JSON.parse(headers) };
+  if (apiKey.value) init.headers["X-Api-Key"] = apiKey.value.trim();
   if (body) init.body = filled(edited ? edited.value : actual(body));
   const start = performance.now();
   try {

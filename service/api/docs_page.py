@@ -24,6 +24,7 @@ _FOLDERS = ("start", "how-to", "deploy", "reference", "explanation")
 _GUIDES: Mapping[str, tuple[str, ...]] = {
     "Tables": ("start/tutorial.md", "how-to/rename-and-drop.md", "reference/tables.md", "reference/types.md"),
     "Namespaces": ("reference/tables.md",),
+    "Identities": ("reference/identities.md",),
     "Rows": (
         "how-to/load-files.md",
         "how-to/upsert.md",
@@ -145,9 +146,10 @@ def _group(title: str, operations: list[Operation], walk: Walkthrough) -> str:
 
 def _section(operation: Operation, walk: Walkthrough) -> str:
     examples = "".join(_example(first, example) for first, example in walk.examples(operation))
+    summary = f"{operation.summary} It needs the role {operation.role}."
     responses = "".join(f"<p>{_text(when)}:</p>{_table(rows, needed=False)}" for when, rows in result_rows(operation))
     return (
-        f'<section id="{operation.name}"><h2>{operation.name}</h2><p>{_text(operation.summary)}</p>'
+        f'<section id="{operation.name}"><h2>{operation.name}</h2><p>{_text(summary)}</p>'
         f"<h3>Fields</h3>{_table(request_rows(operation), needed=True)}"
         f"<h3>Response</h3>{responses}{examples}</section>"
     )

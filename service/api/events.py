@@ -6,7 +6,8 @@ from typing import Any
 
 from service.errors import FirnError, InvalidRequest, MethodNotAllowed, NotFound
 from service.model import wire
-from service.model.call import Call
+from service.model.call import Call, Credential
+from service.model.identity.principal import ANYONE
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.response import Response
 from service.pipeline.waiting import Disconnected
@@ -23,6 +24,7 @@ async def respond(
     try:
         value: Any = wire.parse(event)
         request, key = _request(value), _header(value, "idempotency-key")
+        _take_credential(value, call)
     except FirnError as e:
         return _rendered(pipeline.refuse(e, call), call)
     if request is None:
@@ -56,6 +58,14 @@ def _request(event: Any) -> Any:
     if method.upper() != expected:
         raise MethodNotAllowed(f"{path} takes {expected}, not {method[:20]}")
     return _body(event) if expected == "POST" else None
+
+
+def _take_credential(event: Any, call: Call) -> None:
+    """Use the credential in an event instead of the one that the event was sent with, if it has one."""
+    found = [(_header(event, name),) for name in ("authorization", "x-api-key")]
+    if found != [(None,), (None,)]:
+        call.credential = Credential(*(tuple(filter(None, each)) for each in found))
+        call.principal = ANYONE
 
 
 def _header(event: Any, name: str) -> str | None:

@@ -1,5 +1,7 @@
 """What the routes share: the service behind them, the call of a request, its body, and the response to it."""
 
+import asyncio
+import contextlib
 import re
 import threading
 import uuid
@@ -11,16 +13,20 @@ from typing import Any, Literal, Protocol, cast
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from service.api.docs_page import error_classes
-from service.errors import BodyTooLarge, TooManyRequests
-from service.model.call import Call
+from service.errors import BodyTooLarge, Cancelled, FirnError, TooManyRequests
+from service.model.call import Call, Credential
+from service.model.names import TableName, check_name
 from service.operations.operation import Parts
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.response import Response as PipelineResponse
 from service.settings import Settings
 
+_DRAIN_S = 2.0
+_CLIENT_GONE = 499  # as proxies call it
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 # Parsed JSON takes about this many times its size.
 _MEMORY_PER_BYTE = 8
@@ -121,9 +127,26 @@ def call_of(request: Request) -> Call:
         request_id = given if given and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         accept = ", ".join(request.headers.getlist("accept"))
         # In HTTP/1.0 a response ends with its connection, so that a stream that broke off would look complete.
-        call = Call(request_id, accept=accept, streams=request.scope["http_version"] != "1.0")
+        shown = Credential(*(tuple(request.headers.getlist(name)) for name in ("authorization", "x-api-key")))
+        client = request.client.host if request.client else ""
+        streams = request.scope["http_version"] != "1.0"
+        call = Call(request_id, accept=accept, streams=streams, credential=shown, client=client)
+        call.route = f"{request.method} {request.scope['path']}"
         request.state.call = call
     return call
+
+
+async def authorised(request: Request, tenant: str, namespace: str, table: str) -> TableName:
+    """The table that the path of a change names; Forbidden before its body is read if its sender may not change it."""
+    name = TableName(check_name(tenant, "tenant_id"), check_name(namespace, "namespace"), check_name(table, "table"))
+    call = call_of(request)
+    await api_of(request).pipeline.authenticate(call)
+    try:
+        call.authorise(name, "writer")
+    except FirnError:
+        await drain(request)
+        raise
+    return name
 
 
 def response_of(request: Request, response: PipelineResponse) -> Response:
@@ -142,7 +165,9 @@ class NoResponse(Response):
     """Sends nothing: the client has hung up."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pass
+        request = Request(scope)
+        call = call_of(request)
+        api_of(request).pipeline.audit_log.add(call, call.route, Cancelled.code, _CLIENT_GONE)
 
 
 async def read_body(request: Request, held: HeldMemory) -> bytes:
@@ -164,6 +189,17 @@ async def read_body(request: Request, held: HeldMemory) -> bytes:
             "POST /tables/{tenant}/{namespace}/{table}/records, or in several requests, or raise FIRN_LIMITS__BODY_MB"
         )
     return b"".join(chunks)
+
+
+async def drain(request: Request) -> None:
+    """Read the rest of a refused body for a while and throw it away, so that its client then reads the refusal."""
+    if "expect" in request.headers:
+        return  # the client has not begun to send the body
+    # A RuntimeError means that the body was read to its end.
+    with contextlib.suppress(TimeoutError, ClientDisconnect, RuntimeError):
+        async with asyncio.timeout(_DRAIN_S):
+            async for _ in request.stream():
+                pass
 
 
 async def disconnected(receive: Receive) -> None:

@@ -20,15 +20,17 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import VERSION
-from service.api import bulk, database, dynamic, ingest, invocations, jobs, monitoring
+from service.api import bulk, database, guard, ingest, invocations, monitoring
 from service.api.database import REF
 from service.api.docs_page import content_security_policy, guides, page
 from service.api.events import INVOCATIONS
 from service.api.exchange import ApiState, HttpService, NoResponse, api_of, call_of, response_of
+from service.api.resources import dynamic, jobs
 from service.api.server import IdleStop, Server
 from service.errors import FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
 from service.metrics.catalogue import BULK, NONE
 from service.operations.operation import Operation
+from service.settings import Settings
 
 Mode = Literal["validation", "serialization"]
 log = logging.getLogger("firn.http")
@@ -53,15 +55,21 @@ ROUTES = {
 
 
 class _App(FastAPI):
-    """FastAPI, except that requests for operations bypass its layers, which would cost a third of what Python does for
-    one of many WRITEs, and make their batches smaller (docs/decisions/0020-many-small-writes.md).
+    """FastAPI behind the guard of all routes.
+
+    Requests for operations bypass FastAPI's layers, which would cost a third of what Python does for one of many
+    WRITEs, and make their batches smaller (docs/decisions/0020-many-small-writes.md).
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != database.DATABASE or scope["method"] != "POST":
+        if scope["type"] != "http" or not hasattr(self.state, "api"):
             return await super().__call__(scope, receive, send)
         scope["app"] = self
         request = Request(scope, receive, send)
+        if refusal := await guard.refusal(request):
+            return await (await _refused(request, refusal))(scope, receive, send)
+        if scope["path"] != database.DATABASE or scope["method"] != "POST":
+            return await super().__call__(scope, receive, guard.audited(request, send))
         try:
             response = await database.database(request)
         except ClientDisconnect as e:
@@ -154,12 +162,14 @@ def serve(service: HttpService, local: socket.socket | None, idle_timeout_s: flo
         log_config=None,
         access_log=False,
         proxy_headers=False,
+        **tls(settings),
         timeout_graceful_shutdown=2,
         timeout_keep_alive=75,
     )
     server = Server(config, service.stop, local)
     service.start()
-    address = f"http://{settings.host}:{settings.port}" if idle_timeout_s is None else "a socket"
+    scheme = "http" if settings.tls.certificate is None else "https"
+    address = f"{scheme}://{settings.host}:{settings.port}" if idle_timeout_s is None else "a socket"
     log.info("listening on %s, data under %s", address, settings.home)
     gc.freeze()  # garbage collection is much cheaper if it does not scan what was imported
     try:
@@ -167,6 +177,12 @@ def serve(service: HttpService, local: socket.socket | None, idle_timeout_s: flo
     finally:
         service.stop()
     return 0 if server.started else 1
+
+
+def tls(settings: Settings) -> dict[str, Any]:
+    """The server's options for TLS; none if the service speaks plain HTTP."""
+    files = {"ssl_certfile": settings.tls.certificate, "ssl_keyfile": settings.tls.key}
+    return {} if settings.tls.certificate is None else files
 
 
 def document(app: FastAPI, operations: list[Operation]) -> dict[str, Any]:
@@ -179,6 +195,7 @@ def document(app: FastAPI, operations: list[Operation]) -> dict[str, Any]:
     ]
     _, models = models_json_schema([*requests, *results], ref_template=REF + "{model}")
     described["components"]["schemas"] |= models["$defs"]
+    guard.declare(described)
     # Nor are these declared with the route: FastAPI leaves out every null in it.
     post = described["paths"][database.DATABASE]["post"]
     examples = [(f"{o.name}_{i}", f"{o.name}: {e.title}", e) for o in operations for i, e in enumerate(o.examples, 1)]

@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect
 
 from handlers.ingest import IngestResult
-from service.api.exchange import NoResponse, api_of, call_of, disconnected, failures, response_of
+from service.api.exchange import NoResponse, api_of, authorised, call_of, disconnected, failures, response_of
 from service.errors import BodyTooLarge, InvalidRequest, nearest
 from service.ingest.history import INGEST
 from service.ingest.sources.uploads import Upload, Uploads
@@ -40,7 +40,7 @@ def _boolean(name: str, description: str) -> Any:
     summary="Ingest the file in the body",
     response_model=IngestResult,
     response_description="the rows are in the table",
-    responses=failures(400, 404, 409, 413, 422, 429, 500, 503),
+    responses=failures(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -69,6 +69,7 @@ async def ingest_file(
     key: Annotated[str | SkipJsonSchema[None], _KEY] = None,
 ) -> Any:
     api, call = api_of(request), call_of(request)
+    await authorised(request, tenant, namespace, table)
     uploads = api.service.parts[Uploads]
     flags = {"async": in_background, "dry_run": dry_run, "accept_drift": accept_drift}
     given = {flag: text for flag, text in flags.items() if text is not None}

@@ -41,7 +41,7 @@ class EventResponse(BaseModel):
     summary="Run one operation from a Lambda-style event",
     response_model=EventResponse,
     response_description='{"statusCode", "headers", "body": "<json>"}',
-    responses=failures(413, 429),
+    responses=failures(401, 413, 429),
     openapi_extra={
         "requestBody": {
             "required": True,

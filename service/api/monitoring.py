@@ -8,7 +8,8 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
 from service.api.events import HEALTHY
-from service.api.exchange import RETRY_AFTER, api_of, closing
+from service.api.exchange import RETRY_AFTER, api_of, call_of, closing, failures
+from service.model.identity.principal import EVERY, Access
 
 router = APIRouter()
 
@@ -57,9 +58,12 @@ async def ready(request: Request, response: Response) -> Any:
     summary="Metrics for Prometheus",
     response_class=PlainTextResponse,
     response_description="Prometheus' text format, or OpenMetrics if Accept asks for it",
+    responses=failures(401, 403),
 )
 async def metrics(request: Request) -> Response:
     api = api_of(request)
+    # They name the tables of all tenants.
+    call_of(request).principal.check(Access("reader", EVERY, None))
     exposition = api.scrapes.submit(api.pipeline.metrics.exposition, request.headers.get("accept"))
     text, content_type = await asyncio.wrap_future(exposition)
     return closing(request, Response(text, media_type=content_type))

@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
             except OSError:
                 pass  # none is left
         for connection in waiting:
-            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection, ssl=self.config.ssl)
 
     def _protocol(self) -> asyncio.Protocol:
         make: Any = self.config.http_protocol_class

@@ -45,9 +45,11 @@ def table_exists(name: TableName) -> TableExists:
 def namespace_not_found(tenant: str, namespace: str, known: Sequence[str]) -> NamespaceNotFound:
     """`known` are the tenant's namespaces."""
     near, hint = did_you_mean(namespace, known, it_has(known, "it has none yet"))
-    return NamespaceNotFound(
-        f"tenant {tenant!r} has no namespace {namespace!r}; {hint}", field="namespace", suggestion=near
-    )
+    missing = f"tenant {tenant!r} has no namespace {namespace!r}"
+    error = NamespaceNotFound(f"{missing}; {hint}", field="namespace", suggestion=near)
+    # A sender with a role in this namespace alone must not see the names of the others.
+    error.without_names = f"{missing}; create it with CREATE_NAMESPACE, or create a table in it"
+    return error
 
 
 def namespace_exists_already(namespace: str) -> NamespaceExists:

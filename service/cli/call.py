@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TextIO
 
-from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Request, Response
+from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Request, Response, UsageError
 from service.cli.connection.jobs import run_as_job
 from service.cli.connection.lists import whole_list
 from service.cli.connection.remote import SHORT_PAUSES_S, Connection
@@ -69,6 +69,7 @@ class Invocation:
             background=not self.args.no_background,
             pauses_s=SHORT_PAUSES_S if pauses_s is None else pauses_s,
             uploads=uploads,
+            api_key=api_key_of(self.args, self.environ),
         )
         with closing(open_connection(options, self.environ, self.notify)) as connection:
             yield connection
@@ -99,6 +100,8 @@ class Invocation:
         if not response["success"]:
             error = response["error"]
             self.notify(f"{error['code']}: {error['message']}")
+            if error["code"] == "UNAUTHENTICATED":
+                self.notify("commands send the API key of FIRN_API_KEY, or of a profile (`firn profile add --help`)")
             return FAILED
         if self.output == "csv":
             self.print_data(response)
@@ -132,6 +135,14 @@ class Invocation:
         if self.output != "table" or not self.stderr.isatty():
             return nullcontext(lambda job: None)
         return progress_line(self.stderr, what)
+
+
+def api_key_of(args: Args, environ: Mapping[str, str]) -> str | None:
+    """The API key of the profile or of the environment. It is never an argument, which other users could see."""
+    key = str(getattr(args, "api_key", None) or environ.get("FIRN_API_KEY", "")).strip()
+    if not key.isascii() or not key.isprintable():
+        raise UsageError("the API key has characters that no key has; copy it again")
+    return key or None
 
 
 def failure(code: str, message: str) -> Response:

@@ -10,6 +10,7 @@ from service.cli.commands import (
     dynamic,
     edits,
     history,
+    identities,
     ingest,
     jobs,
     layouts,
@@ -30,6 +31,7 @@ GROUPS = {
     "schedule": "Run compactions at set times.",
     "job": "Follow and cancel long-running work.",
     "namespace": "Group tables.",
+    "key": "Create, list, rotate and revoke API keys.",
     "profile": "Name the services and tenants that you use.",
 }
 MODULES = (
@@ -48,6 +50,7 @@ MODULES = (
     schedules,
     jobs,
     namespaces,
+    identities,
     system,
 )
 COMMANDS: tuple[Command, ...] = tuple(command for module in MODULES for command in module.COMMANDS)

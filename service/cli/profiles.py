@@ -9,7 +9,7 @@ from service.cli.command import Args, UsageError
 from service.cli.values import suggestion
 
 Profile = dict[str, str]
-"""`url`, `tenant`, or both."""
+"""`url`, `tenant` and `api_key`, or some of them."""
 
 
 def path_of(environ: Mapping[str, str]) -> Path:
@@ -36,7 +36,7 @@ def read(environ: Mapping[str, str]) -> dict[str, Profile]:
 
 
 def write(environ: Mapping[str, str], profiles: Mapping[str, Profile]) -> None:
-    """Replace all profiles. An address may contain a login, so only the user can read the file."""
+    """Replace all profiles. There may be a login or a key in it, so only the user can read the file."""
     path = path_of(environ)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = path.with_suffix(f".{os.getpid()}")
@@ -58,4 +58,5 @@ def apply(args: Args, environ: Mapping[str, str]) -> None:
     """Use what the profile says that the arguments name. Other options override it; it overrides variables."""
     profile = find(environ, args.profile)
     args.url = args.url or profile.get("url")
+    args.api_key = profile.get("api_key")
     args.default_tenant = profile.get("tenant") or args.default_tenant

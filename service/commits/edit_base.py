@@ -3,7 +3,7 @@
 from service.catalog.files.data_files import list_files
 from service.catalog.tables import Table
 from service.engine.jobs.edit import EditBase
-from service.settings import RowLevel
+from service.settings.kinds import RowLevel
 
 # The version of the format whose delete files have positions: not the one before it, nor the one after it.
 _FORMAT_WITH_POSITIONS = 2

@@ -45,8 +45,15 @@ class Compiler:
 
     def compile(self, name: TableName, query: str, *, deduplicated: bool = False, call: Call | None = None) -> Compiled:
         """A query of the dynamic table `name`, which gives the tenant and the namespace of names without one."""
+        if call is not None:
+            self.authorise(name, query, call)
         tables = [self._table(name, one) for one in tables_named(query)]
         return self._compiled(query, tables, [one.schema for one in tables], deduplicated, call)
+
+    def authorise(self, name: TableName, query: str, call: Call) -> None:
+        """Raise Forbidden if the sender may not read a table that a query names; before any of them is looked up."""
+        for mention in tables_named(query):
+            call.authorise(_named(name, mention))
 
     def compile_definition(
         self, definition: Definition, sources: Sequence[Table], call: Call | None = None
@@ -102,15 +109,20 @@ class Compiler:
     def _table(self, name: TableName, mention: NamedTable) -> Table:
         """A table that the query names."""
         where = f"(line {mention.line}, column {mention.column})"
-        namespace = check_name(mention.namespace or name.namespace, QUERY)
         try:
-            found = TableName(name.tenant, namespace, check_name(mention.table, QUERY))
+            found = _named(name, mention)
             table = self.catalog.load(found)
         except TableNotFound as e:
             raise TableNotFound(f"{e.message} {where}", field=QUERY, suggestion=e.suggestion) from e
         if not table.schema.fields:
             raise InvalidQuery(f"table {found.table!r} has no columns yet {where}; give it some first", field=QUERY)
         return table
+
+
+def _named(name: TableName, mention: NamedTable) -> TableName:
+    """The table that a query of `name` means."""
+    namespace = check_name(mention.namespace or name.namespace, QUERY)
+    return TableName(name.tenant, namespace, check_name(mention.table, QUERY))
 
 
 def _as_declared(schema: TableSchema, columns: Sequence[str]) -> TableSchema:

@@ -14,8 +14,10 @@ from service.dynamic.refresh.computation import Committer
 from service.dynamic.refresh.failures import Failures
 from service.dynamic.refresh.passes import Passes
 from service.dynamic.refresh.refresher import Refresher
+from service.dynamic.rights import Creators
 from service.dynamic.worker import DynamicWorker, WorkerOptions
 from service.engine.session.engine import Engine
+from service.identity.identities import Identities
 from service.jobs.jobs import Jobs
 from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import DynamicTableRecords
@@ -38,15 +40,17 @@ def dynamic_parts(
     jobs: Jobs,
     holds: SnapshotHolds,
     metrics: Metrics,
+    identities: Identities,
 ) -> tuple[object, ...]:
     records, cursors, how = DynamicTableRecords(ledger), CursorRecords(ledger), settings.dynamic
     definitions, compiler = Definitions(catalog, records), Compiler(engine, catalog)
     committer = Committer(engine, commits, jobs, holds, settings.iceberg.edits)
     refresher = Refresher(committer, definitions, cursors, compiler, metrics)
-    passes = Passes(definitions, commits, holds, refresher, Failures(records), how.parallelism)
+    creators = Creators(identities.of_owner)
+    passes = Passes(definitions, commits, holds, refresher, Failures(records), how.parallelism, creators)
     creations = Creations(settings.iceberg, catalog, commits, definitions, compiler, passes)
     freshness = Freshness(lambda source: commits.find(source.name, source.uuid))
     options = WorkerOptions(how.worker, how.interval_s, how.parallelism, how.tables)
     worker = DynamicWorker(records, cursors, freshness, passes.refresh, options, metrics)
     reads = DynamicReads(definitions, cursors, freshness)
-    return definitions, compiler, refresher, passes, creations, Audits(refresher), reads, worker
+    return definitions, compiler, refresher, passes, creations, Audits(refresher, creators), reads, worker

@@ -7,6 +7,7 @@ from service.dynamic.graph import Graph
 from service.errors import InvalidRequest, TableInUse
 from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords
 from service.model.dynamic.definition import DEFINITION_PROPERTY, Definition, DynamicOptions, read_definition
+from service.model.identity.principal import Principal
 from service.model.names import TableName
 
 _LISTED = 10
@@ -48,27 +49,33 @@ class Definitions:
             assert known is not None
         return known
 
-    def set_options(self, table: Table, options: DynamicOptions) -> Table:
-        """Change the options of a dynamic table; the query stays."""
-        declared = self.of(table).definition
-        if options == declared.options:
+    def set_options(self, table: Table, options: DynamicOptions, creator: Principal | None = None) -> Table:
+        """Change the options of a dynamic table, and with `creator` its creator; the query stays."""
+        before = self.of(table).definition
+        declared = replace(before, options=options, owner=before.owner if creator is None else creator.dumps())
+        if declared == before:
             return table
-        declared = replace(declared, options=options)
         changed = self._catalog.set_properties(table, {DEFINITION_PROPERTY: declared.text})
         self.records.put(declared)
         return changed
 
-    def check_not_read(self, table: Table, way_out: str) -> None:
-        """Refuse to drop a table that dynamic tables read; `way_out` says how it can be dropped all the same."""
+    def check_not_read(self, table: Table, way_out: str, principal: Principal) -> None:
+        """Refuse to drop a table that dynamic tables read; `way_out` says how it can be dropped all the same.
+
+        Those that the principal may not read are not named.
+        """
         readers = self.records.readers([table.uuid])
-        if readers:
-            shown = ", ".join(shown_name(one.name, table.name) for one in readers[:_LISTED])
-            more = f" and {len(readers) - _LISTED} more" if len(readers) > _LISTED else ""
-            raise TableInUse(
-                f"table {table.name.table!r} is read by the dynamic tables {shown}{more}; {way_out}",
-                field="table",
-                details={"dynamic_tables": [shown_name(one.name, table.name) for one in readers[:_LISTED]]},
-            )
+        if not readers:
+            return
+        named = [one.name for one in readers if principal.may("reader", one.name.tenant, one.name.namespace)]
+        shown = [shown_name(one, table.name) for one in named[:_LISTED]]
+        more = f" and {len(named) - _LISTED} more" if len(named) > _LISTED else ""
+        by = f"the dynamic tables {', '.join(shown)}{more}" if named else "dynamic tables that you may not read"
+        if named and len(named) < len(readers):
+            by += ", and others that you may not read"
+        raise TableInUse(
+            f"table {table.name.table!r} is read by {by}; {way_out}", field="table", details={"dynamic_tables": shown}
+        )
 
 
 def shown_name(name: TableName, beside: TableName) -> str:

@@ -12,6 +12,7 @@ from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import RefreshFilter
 from service.model.dynamic.definition import DynamicSource, is_dynamic_table
 from service.model.dynamic.state import RefreshState, SourceState, state_of
+from service.model.identity.principal import Principal
 from service.model.names import TableName
 from service.model.times import now_ms
 
@@ -52,11 +53,14 @@ class DynamicReads:
         refreshed_ms = max(state.refreshed_ms, (known and known.refreshed_ms) or 0)
         return DynamicRead(table.name, state.pass_id, refreshed_ms, state.sources, self._lag_ms(table))
 
-    def in_pass(self, tenant: str, pass_id: str) -> dict[str, int | None]:
-        """The snapshots of a pass, by UUID: those that its refreshes made, and those that they read."""
+    def in_pass(self, tenant: str, pass_id: str, principal: Principal) -> dict[str, int | None]:
+        """The snapshots of a pass, by UUID: those that its refreshes made, and those that they read.
+
+        Refreshes of tables that the principal may not read do not count.
+        """
         found: dict[str, int | None] = {}
         for one in self.definitions.records.refreshes(tenant, RefreshFilter(pass_id=pass_id)):
-            if one.state == "done":
+            if one.state == "done" and principal.may("reader", tenant, one.table.namespace):
                 found |= {source.uuid: source.snapshot_id for source in one.sources if source.uuid not in found}
                 found[one.table_uuid] = one.snapshot_id
         if not found:

@@ -19,6 +19,7 @@ from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.dynamic.definition import TableState
+from service.model.identity.principal import LOCAL
 from service.model.times import now_ms
 
 log = logging.getLogger("firn.dynamic")
@@ -155,7 +156,7 @@ class DynamicWorker:
 
     def _start(self, group: Sequence[DueTable], covered: frozenset[str]) -> bool:
         """Start a pass over a group, unless another pass covers some of its tables, or there are enough."""
-        call = Call(f"worker-{uuid.uuid4().hex}", requested_by="worker")
+        call = Call(f"worker-{uuid.uuid4().hex}", requested_by="worker", principal=LOCAL)
         with self._changed:
             busy = any(covered & running for running in self._running)
             if busy or self._stopping.is_set() or len(self._running) >= self.options.parallelism:

@@ -34,7 +34,7 @@ from service.errors import UndoTooLate
 from service.ledger.ledger import Batch
 from service.ledger.undo_records import UndoRecords
 from service.model.row_marks import RowShares, assign_rows, row_marks
-from service.settings import RowLevel
+from service.settings.kinds import RowLevel
 
 # With more derived columns, a row is read with all of them as they are, or with none.
 _MOST_COMBINED = 4

@@ -1,4 +1,4 @@
-"""What the process writes to its log."""
+"""The log of the service, on stderr."""
 
 import logging
 

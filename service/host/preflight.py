@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from service.host import process_locks
+from service.host.exposure import check_exposure
 from service.host.jars import find_java, java_command
 from service.settings import Settings, SettingsError
 
@@ -26,6 +27,7 @@ def check(settings: Settings, environ: Mapping[str, str], *, port: bool = True) 
     check_java(environ)
     if port:
         check_port(settings.host, settings.port)
+        check_exposure(settings)
     check_home(settings.home)
     warning = disk_warning(settings.home)
     return [warning] if warning else []
@@ -36,6 +38,7 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Iterator[tuple[bo
     checks: tuple[Callable[[], str], ...] = (
         lambda: f"Java {check_java(environ)} in {java_home(environ)}",
         lambda: check_port(settings.host, settings.port),
+        lambda: check_exposure(settings),
         lambda: check_home(settings.home),
         lambda: check_home_is_free(settings.home),
     )

@@ -25,7 +25,7 @@ _CONNECT_S = 5
 # Settings that decide which data there are.
 _DATA_SETTINGS = ("catalog.", "ledger.", "environment")
 # Settings that make no difference to a caller.
-_IGNORED_SETTINGS = ("host", "port", "log_level", "home", "background.")
+_IGNORED_SETTINGS = ("host", "port", "log_level", "home", "background.", "tls.", "audit.")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,14 @@ from service.ledger.ledger import Ledger
 from service.settings import Settings
 
 
+def open_roots(settings: Settings) -> Roots:
+    """The places that requests may name. If senders are authenticated, none by default, and never Firn's own."""
+    if not settings.authenticates:
+        return Roots(settings.ingest.allowed_roots)
+    own = (str(settings.home), *filter(None, [settings.catalog.warehouse]))
+    return Roots(settings.ingest.allowed_roots, own, closed=True)
+
+
 def ingest_parts(
     settings: Settings,
     engine: Engine,
@@ -39,7 +47,7 @@ def ingest_parts(
 ) -> tuple[object, ...]:
     spool = settings.home / "spool"
     quarantines, history = Quarantines(settings.iceberg, catalog, commits), IngestHistory(IngestionRecords(ledger))
-    roots = Roots(settings.ingest.allowed_roots)
+    roots = open_roots(settings)
     exports = Exports(catalog, holds, history, ExportRecords(ledger), roots)
     ingests = Ingests(IngestParts(engine, catalog, commits, jobs, history, quarantines, exports, spool))
     uploads = Uploads(spool, settings.limits.bulk_mb)

@@ -17,7 +17,8 @@ from service.jobs.job import NOTHING, Job, State, described, interrupted, taken_
 from service.ledger.jobs import LIVE, JobRecord, JobRecords, Place
 from service.metrics.metrics import Metrics
 from service.model.call import Call
-from service.model.failures import error_fields, internal_error
+from service.model.failures import error_fields, internal_error, visible
+from service.model.names import TableName
 from service.model.times import now_ms
 
 log = logging.getLogger("firn.jobs")
@@ -159,7 +160,7 @@ class Jobs:
                 self._settle(record)
             record = self.records.find(job_id)
         if record is None or not record.listed or (record.ended_ms or now_ms()) < now_ms() - _KEPT_MS:
-            raise NotFound(f"there is no job {job_id[:80]!r}; it may have ended more than a week ago")
+            raise job_not_found(job_id)
         return described(record)
 
     def ended_without_success(self, job_id: str) -> bool:
@@ -169,6 +170,14 @@ class Jobs:
         except NotFound:
             return False
         return job["state"] in NOTHING and not self._kinds.get(job["kind"], Kind()).is_resumed
+
+    def place_of(self, job_id: str) -> TableName:
+        """What a job is about; NotFound if there is none of that id."""
+        job = self._job(job_id)
+        record = job.record if job is not None else self.records.find(job_id)
+        if record is None:
+            raise job_not_found(job_id)
+        return record.table
 
     def latest(
         self, tenant: str, namespace: str | None, limit: int, after: Place | None = None
@@ -352,7 +361,12 @@ class Jobs:
         return Counter((record.kind, record.state) for record in records)
 
 
+def job_not_found(job_id: str) -> NotFound:
+    return NotFound(f"there is no job {job_id[:80]!r}; it may have ended more than a week ago")
+
+
 def error_json(job: Job, failure: BaseException) -> bytes:
     """The error of a failed job as JSON; an unexpected one is logged."""
     error = failure if isinstance(failure, FirnError) else internal_error(log, f"job {job.id}", failure)
-    return json.dumps(error_fields(error), default=str).encode()
+    shown = visible(error, job.call.principal, job.record.table.tenant)
+    return json.dumps(error_fields(shown), default=str).encode()

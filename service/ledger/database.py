@@ -24,9 +24,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.errors import LedgerUnavailable
 from service.ledger.schema import LAYOUT, layout, metadata, views
 from service.model import postgres
+from service.settings import Settings
 
 T = TypeVar("T")
 _VALUES_PER_IN = 500
+
+
+def url_of(settings: Settings) -> str:
+    """The database that the settings name, or the one under FIRN_HOME."""
+    return settings.ledger.url or f"sqlite:///{settings.home / 'ledger.db'}"
 
 
 def engine(url: str) -> Engine:

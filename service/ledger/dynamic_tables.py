@@ -101,7 +101,7 @@ class DynamicTableRecords:
         """Record the definition of a new table, or another one of a known table. The worker leaves a new one alone
         until `retry_ms`.
 
-        A table that had failed by another query becomes active.
+        A table that had failed by another query, or with the rights of another creator, becomes active.
         """
         values: dict[str, Any] = {**_place(definition.name), "definition": definition.text}
         with self._ledger._writing(within) as connection:
@@ -112,7 +112,8 @@ class DynamicTableRecords:
                 fresh["retry_ms"] = retry_ms
                 connection.execute(insert_new(connection, dynamic_tables).values(**fresh, **values))
             else:
-                if json.loads(known.definition)["version"] != definition.version:
+                before = json.loads(known.definition)
+                if (before["version"], before.get("owner")) != (definition.version, definition.owner):
                     state = "active" if known.state == "failed" else known.state
                     reason = known.reason if state == "suspended" else None
                     values |= {"state": state, "reason": reason, "failures": 0, "retry_ms": None}

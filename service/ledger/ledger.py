@@ -364,7 +364,7 @@ class Ledger:
 
 def open_ledger(settings: Settings) -> Ledger:
     """The ledger that the settings name, or the one under FIRN_HOME."""
-    ledger = Ledger(settings.ledger.url or f"sqlite:///{settings.home / 'ledger.db'}")
+    ledger = Ledger(database.url_of(settings))
     delete_old_records(ledger, settings)
     return ledger
 

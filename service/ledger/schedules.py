@@ -41,6 +41,8 @@ class Schedule:
     catch_up: bool
     created_ms: int
     next_ms: int | None
+    owner: str | None = None
+    """Who created it, with whose rights it runs: a principal as JSON; None if it was created without authentication."""
     run: JobRecord | None = None
     """The run in progress, or left by an instance that is gone."""
 

@@ -141,6 +141,7 @@ schedules = Table(
     Column("catch_up", Boolean, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("next_ms", BigInteger, index=True),  # null if it is disabled or has no further time
+    Column("owner", Text),  # JSON: who created it, with whose rights it runs; null: created without authentication
     UniqueConstraint("tenant", "name"),
 )
 
@@ -287,6 +288,42 @@ dynamic_refreshes = Table(
 )
 Index("dynamic_refreshes_of_table", dynamic_refreshes.c.table_uuid, dynamic_refreshes.c.started_ms)
 Index("dynamic_refreshes_by_place", dynamic_refreshes.c.tenant, dynamic_refreshes.c.started_ms)
+# Credentials that Firn gave out. The secret is not here: a key is recognised by its hash.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", String(16), primary_key=True),  # the public part of the key
+    Column("hash", String(64), nullable=False),
+    Column("tenant", String(63), nullable=False),  # whose administrators manage it
+    Column("principal", String(100), nullable=False),
+    Column("name", String(100), nullable=False),  # a note for people
+    Column("roles", Text, nullable=False),  # such as `writer:acme/shop`, one per line
+    Column("created_ms", BigInteger, nullable=False),
+    Column("created_by", String(300), nullable=False),
+    Column("expires_ms", BigInteger),
+    Column("last_used_ms", BigInteger),  # to within some minutes
+    Column("revoked_ms", BigInteger),
+)
+Index("api_keys_of_principal", api_keys.c.tenant, api_keys.c.principal)
+
+# Every request while the audit log is on, for a retention period.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("at_ms", BigInteger, nullable=False, index=True),
+    Column("request_id", String(200), nullable=False),
+    Column("principal", String(300), nullable=False),
+    Column("credential", String(20), nullable=False),  # the id of an API key, `jwt`, or empty
+    Column("client", String(100), nullable=False),  # an address
+    Column("operation", String(100), nullable=False),
+    Column("tenant", String(63), nullable=False),  # empty if the request named none
+    Column("tables", Text, nullable=False),  # JSON
+    Column("outcome", String(60), nullable=False),  # ok, or the code of the error
+    Column("status", Integer, nullable=False),
+    Column("duration_ms", BigInteger, nullable=False),
+)
+Index("audit_of_tenant", audit.c.tenant, audit.c.at_ms)
 
 # Views for people who read the ledger with other programs; docs/reference/ledger.md describes them. Times are texts in
 # UTC, as ISO 8601.

@@ -17,7 +17,8 @@ from service.model.schema.partition import PartitionField
 from service.model.schema.types import TableSchema
 from service.model.window import check_window
 from service.model.wire import omit_when_null
-from service.settings import IcebergSettings, Mode, Strategy
+from service.settings import IcebergSettings
+from service.settings.kinds import Mode, Strategy
 
 TARGET, SNAPSHOTS = "target_file_size_mb", "snapshots"
 

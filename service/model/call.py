@@ -14,20 +14,22 @@ from typing import Any, TypeVar
 import orjson
 
 from service.errors import Cancelled, DeadlineExceeded, FirnError
+from service.model.identity.principal import ANYONE, Access, Principal, Role
 from service.model.names import TableName
 
 P = TypeVar("P")
 log = logging.getLogger("firn.calls")
 
 
-@dataclass(frozen=True)
-class Principal:
-    """The authenticated sender of a request."""
+@dataclass(frozen=True, repr=False)
+class Credential:
+    """What the sender of a request shows: the values of the headers that may hold a credential. Never in a log."""
 
-    name: str
+    authorization: tuple[str, ...] = ()
+    api_key: tuple[str, ...] = ()
 
-
-ANYONE = Principal("anyone")
+    def __bool__(self) -> bool:
+        return bool(self.authorization or self.api_key)
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,14 @@ class IdempotencyKey:
     table: TableName
     text: str
     fingerprint: str
+    principal: str = ""
+    """Whose key it is; empty while authentication is off."""
 
     @cached_property
     def id(self) -> str:
         """Unique for a key in its scope."""
         scope = [self.operation, self.table.tenant, self.table.namespace, self.table.table, self.text]
+        scope += [self.principal] if self.principal else []
         return hashlib.sha256(json.dumps(scope).encode()).hexdigest()
 
 
@@ -64,6 +69,14 @@ class Call:
     """The batch of an earlier attempt with the same key."""
     _: KW_ONLY
     principal: Principal = ANYONE
+    credential: Credential = Credential()
+    client: str = ""
+    """The address that the request came from."""
+    route: str = ""
+    """The method and the path, if it came over HTTP."""
+    tables: list[TableName] = field(default_factory=list)
+    """What the request is about, for the audit log; a namespace or a tenant has empty names."""
+    audited: bool = False
     requested_by: str = ""
     """A caller that is not a client, such as `schedule nightly`."""
     commit_gate: Callable[[], None] = _open
@@ -95,6 +108,7 @@ class Call:
         return Call(
             self.id,
             principal=self.principal,
+            client=self.client,
             requested_by=self.requested_by,
             commit_gate=self.commit_gate,
             start_gate=self.start_gate,
@@ -103,6 +117,16 @@ class Call:
             respond=self.respond,
             current_progress=progress,
         )
+
+    def authorise(self, name: TableName, role: Role = "reader") -> None:
+        """Raise Forbidden if the sender may not use a table that the request names besides its own."""
+        self.about(name)
+        self.principal.check(Access(role, name.tenant, name.namespace))
+
+    def about(self, name: TableName) -> None:
+        """Note what the request is about."""
+        if name not in self.tables:
+            self.tables.append(name)
 
     @property
     def elapsed_ms(self) -> int:

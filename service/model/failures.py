@@ -6,6 +6,7 @@ from typing import Any
 
 from service.errors import FirnError, InternalError, OutcomeUnknown
 from service.model import wire
+from service.model.identity.principal import Principal
 
 
 def error_fields(error: FirnError, *, keyed: bool = False) -> dict[str, Any]:
@@ -24,6 +25,13 @@ def error_fields(error: FirnError, *, keyed: bool = False) -> dict[str, Any]:
         # A message may quote text that JSON cannot represent, such as half of a surrogate pair.
         return dict(wire.replace_surrogates(fields))
     return fields
+
+
+def visible(error: FirnError, principal: Principal, tenant: str) -> FirnError:
+    """The error without the names of namespaces that a principal may not read."""
+    if error.without_names is None or principal.may("reader", tenant):
+        return error
+    return type(error)(error.without_names, field=error.field)
 
 
 def is_retryable(error: FirnError, keyed: bool) -> bool:

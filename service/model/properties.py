@@ -7,19 +7,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from service.settings import (
+from service.settings import CompactionSettings, EditSettings, IcebergSettings, SnapshotSettings
+from service.settings.kinds import (
     Codec,
-    CompactionSettings,
     Count,
-    EditSettings,
     FileCount,
     Hours,
-    IcebergSettings,
     KeptHours,
     Megabytes,
     Mode,
     RowLevel,
-    SnapshotSettings,
     Strategy,
     UndoHours,
     Window,

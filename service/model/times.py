@@ -27,7 +27,7 @@ def utc_or_none(ms: int | None) -> datetime | None:
 
 
 def read_time_ms(text: str, field: str) -> int:
-    """The milliseconds of a time in a request, rounded up: a time between two of them is after the first."""
+    """A time in a request; without a zone it is in UTC. A time between two milliseconds is after the first of them."""
     try:
         moment = datetime.fromisoformat(text)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

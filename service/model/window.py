@@ -5,7 +5,7 @@ from datetime import datetime, time
 
 from service.errors import InvalidRequest
 from service.model.times import check_zone
-from service.settings import WINDOW
+from service.settings.kinds import WINDOW
 
 
 def check_window(text: str, field: str = "window") -> None:

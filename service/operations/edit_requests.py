@@ -30,7 +30,7 @@ from service.operations.operation import (
     Result,
     omit_when_null,
 )
-from service.settings import KeptHours
+from service.settings.kinds import KeptHours
 
 # These fields say how to make an edit. The others say which edit it is, and enter its digest.
 _OPTIONS = frozenset({"dry_run", "plan_token", "idempotency_key", "create_backup", "backup_retention_hours", "confirm"})

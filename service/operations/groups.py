@@ -62,4 +62,5 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "DELETE_SCHEDULE",
         "LIST_JOBS",
     ),
+    "Identities": ("CREATE_KEY", "LIST_KEYS", "ROTATE_KEY", "REVOKE_KEY", "AUDIT_LOG"),
 }

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from service.model.call import Call
+from service.model.identity.principal import Access, Role
 from service.model.names import TableName, check_name
 from service.model.wire import omit_when_null as omit_when_null
 from service.queries.streaming.streams import Stream
@@ -63,6 +64,12 @@ class Request(BaseModel):
     )
     # Accepted everywhere, so that clients can send it with all requests. Those that need it describe it.
     confirm: bool = Field(default=False, description="accepted, but not needed")
+
+    @property
+    def reach(self) -> Literal["namespace", "tenant", "somewhere"]:
+        """Where its sender needs the operation's role: in its namespace, in all of the tenant, or in any namespace, if
+        the operation itself checks what it reads."""
+        return "tenant" if getattr(self, "scope", None) == "tenant" else "namespace"
 
     @field_validator("tenant_id", "namespace", "table", "new_name", "target_table", check_fields=False)
     @classmethod
@@ -114,6 +121,11 @@ class ScheduleRequest(KeyedRequest):
     """A request that changes or runs a schedule."""
 
     name: str = Field(description="the schedule's name")
+
+    @property
+    def reach(self) -> Literal["namespace", "tenant", "somewhere"]:
+        """A schedule's name is unique in its tenant."""
+        return "tenant"
 
     @property
     def key_scope(self) -> TableName:
@@ -251,6 +263,24 @@ class Operation:
     """Whether a schedule may run it on each of its tables."""
     also: tuple[type[Result], ...] = ()
     """The other responses that it can give: to a dry run, or with `async`."""
+    needs: Role | Callable[[Any], Role] = "admin"
+    """The role that its sender needs. If it depends on the request, the docstring of the function says how."""
+
+    @property
+    def role(self) -> str:
+        """The documentation's words for the role that its sender needs."""
+        return str(self.needs.__doc__) if callable(self.needs) else f"`{self.needs}`"
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes something."""
+        return issubclass(self.request, KeyedRequest) or self.pool == "tables"
+
+    def access_of(self, request: Request) -> Access:
+        """What the sender of a request needs."""
+        role = self.needs(request) if callable(self.needs) else self.needs
+        namespace = request.namespace if request.reach == "namespace" else None
+        return Access(role, request.tenant_id, namespace, somewhere=request.reach == "somewhere")
 
     def pool_of(self, request: Request) -> Pool:
         return self.pool(request) if callable(self.pool) else self.pool
@@ -293,8 +323,12 @@ def operation(
     examples: tuple[Example, ...] = (),
     schedulable: bool = False,
     also: tuple[type[Result], ...] = (),
+    needs: Role | Callable[[Q], Role] | None = None,
 ) -> Callable[[Callable[..., "Result | Future[bytes] | Stream"]], Operation]:
-    """Declare a handler as an Operation, named by the literal `operation` of its request model."""
+    """Declare a handler as an Operation, named by the literal `operation` of its request model.
+
+    Unless `needs` says otherwise, a reader may read, and a writer may make changes.
+    """
     names = get_args(request.model_fields["operation"].annotation)
     if len(names) != 1 or names[0] != names[0].upper():
         raise TypeError(f"{request.__name__}.operation must be a Literal of one upper-case name")
@@ -303,6 +337,8 @@ def operation(
         summary = (handler.__doc__ or "").strip().partition("\n")[0]
         if not summary:
             raise TypeError(f"{handler.__name__} needs a docstring: it is the operation's summary in the documentation")
-        return Operation(names[0], request, result, handler, cast(Any, pool), summary, examples, schedulable, also)
+        role = needs or ("writer" if issubclass(request, KeyedRequest) else "reader")
+        fixed = (names[0], request, result, handler, cast(Any, pool), summary, examples, schedulable, also)
+        return Operation(*fixed, needs=cast(Any, role))
 
     return declare

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from service.errors import InvalidRequest, UnknownOperation, nearest
 from service.model import wire
 from service.model.call import Call, IdempotencyKey, fingerprint
+from service.model.identity.principal import ANYONE, Access, Principal
+from service.model.names import TableName
 from service.model.validation import refusal
 from service.operations.operation import KeyedRequest, Operation, Pool, Request, Result
 from service.queries.streaming.streams import Stream
@@ -55,7 +57,9 @@ class Work:
     """
 
     operation: str
-    tenant: str
+    access: Access
+    about: TableName
+    """The table that it is about; of a namespace or a tenant, the other names are empty."""
     pool: Pool
     run: Callable[[Call], "Result | Future[bytes] | Stream"]
     key: IdempotencyKey | None = None
@@ -103,7 +107,7 @@ class RequestParser:
         if meant := next((o for o in self.operations if verbs & {o, *_OTHER_WORDS.get(o, ())}), ""):
             form = _STATEMENT_FORM if len(words) > 1 and meant == "QUERY" else _FORMS.get(meant)
             return meant, f"use {meant}" + (f", such as {form}" if form else "")
-        reading = [n for n, operation in self.operations.items() if not issubclass(operation.request, KeyedRequest)]
+        reading = [n for n, operation in self.operations.items() if not operation.changes]
         # Whoever wants to read must not be told to write, so what changes data has to be very similar.
         near = None if word.partition("_")[0] in _READING else nearest(name, self.operations, 0.8)
         near = near or nearest(name, reading)
@@ -118,10 +122,25 @@ def object_of(body: Any) -> dict[str, Any]:
     return value
 
 
-def key_of(operation: Operation, request: Request, value: dict[str, Any]) -> IdempotencyKey | None:
+def scope_of(principal: Principal) -> str:
+    """Keeps the idempotency keys of a principal from being those of another, who could read stored responses."""
+    return "" if principal is ANYONE else principal.name
+
+
+def subject_of(request: Request) -> TableName:
+    """What a request is about."""
+    namespace = request.namespace if request.reach == "namespace" else ""
+    return TableName(request.tenant_id, namespace or "", (namespace and getattr(request, "table", None)) or "")
+
+
+def key_of(
+    operation: Operation, request: Request, value: dict[str, Any], principal: Principal = ANYONE
+) -> IdempotencyKey | None:
     """The idempotency key of a request that has one and has an effect, with a fingerprint of all else it says."""
     if not isinstance(request, KeyedRequest) or request.idempotency_key is None or not request.has_effect:
         return None
     said = {"namespace": request.namespace, **value, "operation": operation.name}
     said.pop("idempotency_key", None)
-    return IdempotencyKey(operation.name, request.key_scope, request.idempotency_key, fingerprint(said))
+    return IdempotencyKey(
+        operation.name, request.key_scope, request.idempotency_key, fingerprint(said), scope_of(principal)
+    )

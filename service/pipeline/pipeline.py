@@ -1,4 +1,4 @@
-"""The way of every request: parse, authenticate, authorise, admit, idempotency, run, render, audit.
+"""The way of every request: authenticate, parse, authorise, admit, idempotency, run, render, audit.
 
 Requests come over HTTP, in events, as bulk loads, from schedules and from the command line in process. They all pass
 through `Pipeline.respond`.
@@ -14,20 +14,22 @@ from functools import partial
 from typing import Any
 
 from service.errors import DeadlineExceeded, NotFound, OutcomeUnknown
+from service.identity.audit_log import AuditLog
+from service.identity.identities import Identities
 from service.jobs.jobs import Jobs
 from service.ledger.ledger import Ledger
 from service.metrics.catalogue import BULK, NONE
 from service.metrics.metrics import Metrics
 from service.model import wire
 from service.model.call import Call
+from service.model.identity.principal import LOCAL
 from service.operations import envelope
 from service.operations.operation import Operation, Parts, Request, Result
 from service.pipeline.admission import Admission, stopping
 from service.pipeline.audit import Audit
-from service.pipeline.authentication import authenticate
 from service.pipeline.authorisation import authorise
 from service.pipeline.idempotency import IdempotencyKeys
-from service.pipeline.parse import RequestParser, Work, key_of, object_of
+from service.pipeline.parse import RequestParser, Work, key_of, object_of, subject_of
 from service.pipeline.response import Response, failure
 from service.pipeline.threads import RequestThreads
 from service.pipeline.waiting import BackgroundLoop, Disconnected, shared_result, watching
@@ -46,12 +48,14 @@ class Pipeline:
         self._handlers = {name: operation.bind(parts) for name, operation in self._parser.operations.items()}
         self._limits = limits
         self._jobs = parts[Jobs]
+        self.identities = parts[Identities]
+        self.audit_log = parts[AuditLog]
         self._keys = IdempotencyKeys(parts[Ledger], self._is_void)
         self._threads = RequestThreads(limits)
         self._loop = BackgroundLoop()
         self.admission = Admission(limits.pending_requests)
         self.metrics = parts[Metrics]
-        self._audit = Audit(self.metrics)
+        self._audit = Audit(self.metrics, self.audit_log)
         for name in (*self._parser.operations, BULK):
             self.metrics.serves(name)
         self.metrics.read("firn_requests_in_progress", lambda: self.admission.in_progress)
@@ -100,9 +104,9 @@ class Pipeline:
 
     async def respond(self, call: Call, parse: Callable[[], Work], disconnected: Disconnected | None) -> Response:
         try:
+            await self.authenticate(call)
             work = await asyncio.to_thread(parse) if call.size > _LARGE else parse()
-            call.principal = authenticate(call)
-            authorise(call.principal, work)
+            authorise(call, work)
             with self.admission.admit(work.pool):
                 call.key = work.key
                 if work.key is None:
@@ -110,6 +114,10 @@ class Pipeline:
                 return await self._keys.once(call, work.key, lambda: self._run(call, work, disconnected))
         except Exception as e:
             return failure(e, call)
+
+    async def authenticate(self, call: Call) -> None:
+        """Find out who sends a request; Unauthenticated if it does not show it."""
+        call.principal = await self.identities.authenticate(call)
 
     def refuse(self, error: BaseException, call: Call, operation: str = NONE) -> Response:
         """The response to what cannot be read, or is refused before it is parsed."""
@@ -161,11 +169,12 @@ class Pipeline:
         elif pool == "queries":
             call.set_deadline(self._limits.query_timeout_s)
         run = partial(self._handlers[operation.name], request)
-        return Work(operation.name, request.tenant_id, pool, run, key_of(operation, request, value))
+        keyed = key_of(operation, request, value, call.principal)
+        return Work(operation.name, operation.access_of(request), subject_of(request), pool, run, keyed)
 
     def run(self, operation: Operation, request: Request, request_id: str) -> "Result | bytes | Stream":
         """Run a request of our own on this thread and wait for it; a failure is a FirnError."""
-        result = self._handlers[operation.name](request, Call(request_id))
+        result = self._handlers[operation.name](request, Call(request_id, principal=LOCAL))
         return result.result() if isinstance(result, Future) else result
 
     def _streaming(self, call: Call, stream: Stream) -> Response:
@@ -202,3 +211,4 @@ class Pipeline:
     def close(self) -> None:
         """Cancel what has not begun; its callers get ShuttingDown."""
         self._threads.close()
+        self.audit_log.close()

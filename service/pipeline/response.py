@@ -4,10 +4,10 @@ import logging
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from service.errors import FirnError, InvalidRequest
+from service.errors import FirnError, InvalidRequest, Unauthenticated
 from service.metrics.catalogue import OK
 from service.model.call import Call
-from service.model.failures import internal_error, is_retryable
+from service.model.failures import internal_error, is_retryable, visible
 from service.operations import envelope
 from service.queries.streaming.streams import Stream
 
@@ -28,6 +28,8 @@ class Response:
 
     def headers(self, request_id: str) -> dict[str, str]:
         headers = {"X-Request-Id": request_id}
+        if self.status == Unauthenticated.status:
+            headers["WWW-Authenticate"] = 'Bearer realm="firn"'
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(self.retry_after_s)
         return headers
@@ -48,6 +50,8 @@ def failure(error: BaseException, call: Call) -> Response:
         error = InvalidRequest("the request is nested too deeply; flatten it")
     if not isinstance(error, FirnError):
         error = internal_error(log, call.id, error)
+    if call.tables:
+        error = visible(error, call.principal, call.tables[0].tenant)
     keyed = call.key is not None
     wait = 1 if error.status in (429, 503) and is_retryable(error, keyed) else None
     return Response(error.status, envelope.failure(error, call.id, keyed=keyed), error.code, wait)

@@ -86,11 +86,16 @@ class ReadOptions:
         return self.as_of is not None and isinstance(moment(self.as_of), datetime)
 
 
-def read_parts(catalog: Catalog, table_name: str, parts: QueryParts, options: ReadOptions) -> Reading:
-    """A query in JSON."""
+def read_parts(call: Call, catalog: Catalog, table_name: str, parts: QueryParts, options: ReadOptions) -> Reading:
+    """A query in JSON; Forbidden if its sender may not read one of its tables."""
+    names = [_joined_name(item, i, options) for i, item in enumerate(parts.joins)]
+    for name in names:
+        call.authorise(name)
     table = catalog.load(TableName(options.tenant, options.namespace, table_name))
     source, pin = _source(table, table_name, options, options.as_of, options.pin(0))
-    joined = [_joined(item, i, options, catalog) for i, item in enumerate(parts.joins)]
+    joined = [
+        _joined(name, item, i, options, catalog) for i, (name, item) in enumerate(zip(names, parts.joins, strict=True))
+    ]
     planned = plan_query(parts, source, [other for _, other, _ in joined])
     every = [(table, source, pin), *joined]
     return Reading(
@@ -111,7 +116,7 @@ def read_parts(catalog: Catalog, table_name: str, parts: QueryParts, options: Re
 def read_sql(
     call: Call, engine: Engine, catalog: Catalog, sql: str, params: dict[str, Any], options: ReadOptions
 ) -> Reading:
-    """A query in SQL: one SELECT, which the SQL sandbox must allow."""
+    """A query in SQL: one SELECT, which the SQL sandbox must allow; Forbidden as for a query in JSON."""
     if len(sql) > _MAX_SQL:
         raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")
     references = check_parsed(engine.run_for(call, tenant_sql.parse, sql))
@@ -123,9 +128,13 @@ def read_sql(
     if options.as_of is not None and not options.is_time and len(named.views) != 1:
         raise InvalidQuery("as_of: a snapshot id or tag needs sql over exactly one table; send a time", field="as_of")
     views, tables, pins = [], [], []
-    for i, (view, reference) in enumerate(named.views.items()):
+    names = {}
+    for view, reference in named.views.items():  # all of them before anything is read
         namespace = check_name(reference.namespace or options.namespace, "sql")
-        table = _load(TableName(options.tenant, namespace, check_name(reference.table, "sql")), "sql", catalog)
+        names[view] = TableName(options.tenant, namespace, check_name(reference.table, "sql"))
+        call.authorise(names[view])
+    for i, (view, name) in enumerate(names.items()):
+        table = _load(name, "sql", catalog)
         source, pin = _source(table, view, options, options.as_of, options.pin(i))
         views.append(TableView(view, source.spark_name, source.snapshot_id, source.schema))
         tables.append((table, pin.snapshot_id))
@@ -146,10 +155,16 @@ def read_sql(
     )
 
 
-def _joined(item: JoinItem, place: int, options: ReadOptions, catalog: Catalog) -> tuple[Table, TableSource, Pin]:
+def _joined_name(item: JoinItem, place: int, options: ReadOptions) -> TableName:
     path = f"join[{place}]"
     namespace = check_name(item.namespace or options.namespace, f"{path}.namespace")
-    name = TableName(options.tenant, namespace, check_name(item.table, f"{path}.table"))
+    return TableName(options.tenant, namespace, check_name(item.table, f"{path}.table"))
+
+
+def _joined(
+    name: TableName, item: JoinItem, place: int, options: ReadOptions, catalog: Catalog
+) -> tuple[Table, TableSource, Pin]:
+    path = f"join[{place}]"
     alias = check_name(item.alias or item.table, f"{path}.alias")
     table = _load(name, f"{path}.table", catalog)
     # A snapshot id or a tag belongs to one table; only a time has a meaning for the others.

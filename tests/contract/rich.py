@@ -353,6 +353,33 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
         {"operation": "LIST_JOBS", "namespace": "default", "limit": 3},
         {"operation": "LIST_JOBS", "scope": "tenant"},
     ),
+    "CREATE_KEY": (
+        {
+            "operation": "CREATE_KEY",
+            "principal": "rich",
+            "roles": ["reader", "writer:acme/shop", "admin:*"],
+            "name": "a note",
+            "expires_hours": 24,
+        },
+    ),
+    "LIST_KEYS": (
+        {"operation": "LIST_KEYS", "principal": "rich", "include_ended": True, "limit": 3},
+        {"operation": "LIST_KEYS"},
+    ),
+    "ROTATE_KEY": ({"operation": "ROTATE_KEY", "key_id": "4fW9kQ0aBz", "keep_hours": 1, "expires_hours": 24},),
+    "REVOKE_KEY": ({"operation": "REVOKE_KEY", "key_id": "4fW9kQ0aBz"},),
+    "AUDIT_LOG": (
+        {
+            "operation": "AUDIT_LOG",
+            "scope": "tenant",
+            "principal": "acme/rich",
+            "only": "QUERY",
+            "outcome": "ok",
+            "since": "2024-01-31T10:00:00Z",
+            "before": "2024-02-01",
+            "limit": 3,
+        },
+    ),
     "RUN_SCHEDULE": ({"operation": "RUN_SCHEDULE", "name": "rich", "wait": False},),
     "DELETE_SCHEDULE": ({"operation": "DELETE_SCHEDULE", "name": "rich", "if_exists": True},),
     "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default", "include_dropped": True},),

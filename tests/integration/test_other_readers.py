@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 from service.model import wire
 from service.model.names import TableName
-from service.settings import Codec
+from service.settings.kinds import Codec
 from tests.harness import Firn
 from tests.support.marks import thorough_after
 

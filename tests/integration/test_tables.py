@@ -13,7 +13,7 @@ import pytest
 from service.catalog.tables import Catalog, Table
 from service.model.names import TableName
 from service.model.schema.types import Field, Primitive, TableSchema
-from service.settings import Codec
+from service.settings.kinds import Codec
 from tests.harness import Firn
 from tests.support.marks import thorough_after
 

@@ -20,7 +20,7 @@ from service.model.dynamic.state import REFRESH_STATE_PROPERTY
 from service.model.names import TableName
 from service.model.schema.partition import PartitionField
 from service.model.schema.types import TableSchema
-from service.settings import RowLevel
+from service.settings.kinds import RowLevel
 from tests.harness import Firn
 from tests.support.tables import ServedTable
 

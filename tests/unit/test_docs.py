@@ -277,3 +277,13 @@ def test_pretty_json_is_the_same_json() -> None:
     value = {"a": [1, {"b": "x" * 90}, []], "ø": None, "c": {}, "d": ["y" * 50, "z" * 50]}
     assert json.loads(pretty(value)) == value
     assert all(len(line) <= 110 for line in pretty(value).splitlines())
+
+
+def test_what_only_an_administrator_may_do_is_documented() -> None:
+    text = read("docs/reference/identities.md")
+    [row] = re.findall(r"^\| `admin` \| (.*) \|$", text, re.MULTILINE)
+    own = {name for name, operation in OPERATIONS.items() if operation.needs == "admin"}
+    assert {name for name in own if name not in GROUPS["Identities"]} <= set(re.findall(r"[A-Z]+_[A-Z]+", row))
+    assert own >= set(GROUPS["Identities"])
+    for name, operation in OPERATIONS.items():
+        assert operation.changes or operation.needs == "reader" or name in GROUPS["Identities"]

@@ -67,6 +67,11 @@ VALUES = {
     "url": "postgresql://firn:secret@db.example.com:5432/firn",
     "warehouse": "s3://lake/warehouse",
     "properties": '{"s3.region": "eu-west-1"}',
+    "required": "true",
+    "allow_unauthenticated": "true",
+    "public_docs": "true",
+    "allow_plain_http": "true",
+    "algorithms": "RS256,ES256",
     "allowed_roots": "/srv/daily,s3://lake/daily",
 }
 

@@ -20,6 +20,7 @@ _PROFILE_COLUMNS = (
     PageColumn("PROFILE", name=True, value=lambda item: item[0]),
     PageColumn("URL", value=lambda item: _without_login(item[1].get("url"))),
     PageColumn("TENANT", value=lambda item: item[1].get("tenant")),
+    PageColumn("KEY", value=lambda item: item[1]["api_key"][:15] + "…" if "api_key" in item[1] else None),
 )
 
 
@@ -129,14 +130,28 @@ def _without_login(url: str | None) -> str | None:
 def _add_profile(call: Invocation) -> int:
     args = call.args
     given = {name: getattr(args, name) for name in ("url", "tenant") if getattr(args, name)}
+    if args.api_key_stdin:
+        given["api_key"] = _read_key(call)
     if not given:
-        raise UsageError("the profile says nothing; use --url, --tenant, or both")
+        raise UsageError("the profile says nothing; use --url, --tenant or --api-key-stdin")
     _without_login(given.get("url"))  # raises UsageError if it is not an address
     known = profiles.read(call.environ)
     profiles.write(call.environ, {**known, args.name: given})
     word = "replaced" if args.name in known else "added"
     print(f"{word} {args.name}; use it with -p {args.name}", file=call.stdout, flush=True)
     return OK
+
+
+def _read_key(call: Invocation) -> str:
+    if call.stdin.isatty():
+        from getpass import getpass
+
+        key = getpass("API key: ", call.stderr)
+    else:
+        key = call.stdin.readline()
+    if not key.strip().startswith("firn_"):
+        raise UsageError("stdin has no API key on its first line; a key begins with firn_")
+    return key.strip()
 
 
 def _list_profiles(call: Invocation) -> int:
@@ -208,10 +223,12 @@ COMMANDS = (
             _PROFILE,
             argument("--url", "URL", "the service's address"),
             argument("--tenant", "NAME", "the tenant"),
+            flag("--api-key-stdin", "read an API key from stdin, and keep it in the profile"),
         ),
         run=_add_profile,
         local=True,
-        details="Profiles are in ~/.config/firn/profiles.json, which only you can read.",
+        details="Profiles are in ~/.config/firn/profiles.json, which only you can read. With "
+        "`--api-key-stdin < key.txt` a profile has the API key of that file.",
     ),
     Command("profile list", "List profiles.", run=_list_profiles, local=True),
     Command("profile remove", "Remove a profile.", (_PROFILE,), run=_remove_profile, local=True),

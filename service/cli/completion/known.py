@@ -17,5 +17,6 @@ def known_names(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterato
     profile = profiles.find(environ, given["--profile"]) if "--profile" in given else {}
     url = given.get("--url") or profile.get("url") or environ.get("FIRN_URL")
     tenants = given.get("--tenant") or profile.get("tenant") or environ.get("FIRN_TENANT", "").strip() or "default"
-    with closing(running_service(url or None, environ, _TIMEOUT_S)) as connection:
+    key = profile.get("api_key") or environ.get("FIRN_API_KEY") or None
+    with closing(running_service(url or None, environ, _TIMEOUT_S, key)) as connection:
         yield Names(connection, tenants.partition(",")[0], given.get("--namespace") or "default")

@@ -34,10 +34,12 @@ class _HomeHttpConnection(http.client.HTTPConnection):
         self.sock = presence.connect(self._home, self._timeout_s)
 
 
-def connect(home: Path, pauses_s: Sequence[float], timeout_s: float = _RESPONSE_TIMEOUT_S) -> Remote:
+def connect(
+    home: Path, pauses_s: Sequence[float], timeout_s: float = _RESPONSE_TIMEOUT_S, api_key: str | None = None
+) -> Remote:
     """Connect to the service of a home. If it has ended, the first request raises `Unreachable`."""
     send = partial(_send, home, timeout_s=timeout_s)
-    return Remote(str(presence.socket_path(home)), pauses_s=pauses_s, transport=send, replaceable=True)
+    return Remote(str(presence.socket_path(home)), pauses_s=pauses_s, transport=send, replaceable=True, api_key=api_key)
 
 
 def start(settings: Settings, environ: Mapping[str, str], notify: Notify) -> None:
@@ -111,6 +113,7 @@ def _spawn(settings: Settings, environ: Mapping[str, str], log: Path) -> "subpro
             log.replace(log.with_suffix(".log.1"))
     # The service runs in its home, so that it does not keep the caller's folder busy: relative paths become absolute.
     variables = {**environ, "FIRN_HOME": str(settings.home)}
+    variables.pop("FIRN_API_KEY", None)  # it is for the commands that use the service
     if "FIRN_CONFIG" in environ:
         variables["FIRN_CONFIG"] = str(Path(environ["FIRN_CONFIG"]).absolute())
     root = str(Path(__file__).resolve().parents[3])

@@ -16,6 +16,7 @@ from service.host import jars
 from service.jobs.jobs import Jobs
 from service.model import wire
 from service.model.call import Call
+from service.model.identity.principal import LOCAL
 from service.operations import envelope
 from service.settings import Settings
 
@@ -51,7 +52,7 @@ class InProcess:
         return connection
 
     def send(self, request: Request, key: str | None = None, body: bytes | None = None) -> Response:
-        call = Call(uuid.uuid4().hex)
+        call = Call(uuid.uuid4().hex, principal=LOCAL)
         response = self.app.pipeline.submit(body or encode(request), call, key)
         try:
             return dict(json.loads(response.result().body))

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
@@ -70,6 +70,8 @@ class Remote:
     transport: Transport | None = None
     """Used instead of HTTP to the URL."""
     login: str | None = None
+    """The login in the address, for a proxy before the service."""
+    api_key: str | None = field(default=None, repr=False)
     timeout_s: float = _TIMEOUT_S
     replaceable: bool = False
     """Whether, if the service ends, the caller looks for another; then nothing is sent to this one again."""
@@ -84,7 +86,7 @@ class Remote:
     def fetch(self, request: Request, media_type: str) -> bytes | Response:
         headers = {"Content-Type": "application/json", "Accept": media_type}
         try:
-            received = (self.transport or self._send_to_url)("POST", "/database", encode(request), headers)
+            received = self._transport("POST", "/database", encode(request), headers)
         except OSError as e:
             raise self._unreachable(e) from e
         return self._response(received) if received.startswith(b"{") else received
@@ -100,6 +102,18 @@ class Remote:
 
     def close(self) -> None:
         pass
+
+    def _credentials(self) -> dict[str, str]:
+        """Beside a login for a proxy, which is in Authorization, a key has a header of its own."""
+        login = {} if self.login is None else {"Authorization": self.login}
+        return login | ({} if self.api_key is None else {"X-Api-Key": self.api_key})
+
+    def _transport(
+        self, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: dict[str, str]
+    ) -> bytes:
+        if self.transport is None:
+            return self._send_to_url(method, path, body, headers)
+        return self.transport(method, path, body, headers | self._credentials())
 
     def _retry(
         self, method: str, path: str, body: bytes | Chunks | None = None, headers: dict[str, str] | None = None
@@ -122,7 +136,7 @@ class Remote:
     def _once(self, method: str, path: str, body: bytes | Chunks | None, headers: dict[str, str]) -> Response:
         try:
             sent = body() if callable(body) else body
-            received = (self.transport or self._send_to_url)(method, path, sent, headers)
+            received = self._transport(method, path, sent, headers)
         except OSError as e:
             raise self._unreachable(e) from e
         return self._response(received)
@@ -149,8 +163,8 @@ class Remote:
         from service.cli.connection.uploads import opener
 
         request = urllib.request.Request(f"{self.url.rstrip('/')}{path}", data=body, headers=headers, method=method)
-        if self.login is not None:
-            request.add_unredirected_header("Authorization", self.login)
+        for name, value in self._credentials().items():
+            request.add_unredirected_header(name, value)
         try:
             with opener().open(request, timeout=self.timeout_s) as response:
                 received: bytes = response.read()

@@ -4,7 +4,7 @@ import logging
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -32,27 +32,30 @@ class ConnectionOptions:
     pauses_s: tuple[float, ...] = SHORT_PAUSES_S
     uploads: bool = False
     """Whether it sends files, which only a service takes."""
+    api_key: str | None = field(default=None, repr=False)
 
 
 def open_connection(options: ConnectionOptions, environ: Mapping[str, str], notify: Notify) -> Connection:
     """Connect to a service; raises `Unreachable` or `SettingsError` if there is none."""
     if options.url:
         url, login = parse_address(options.url)
-        return Remote(url, pauses_s=options.pauses_s, login=login)
+        return Remote(url, pauses_s=options.pauses_s, login=login, api_key=options.api_key)
     from service.settings import load
 
     settings = load(environ)
     return HomeConnection(lambda: _connect_to_home(settings, options, environ, notify))
 
 
-def running_service(url: str | None, environ: Mapping[str, str], timeout_s: float) -> Connection:
+def running_service(
+    url: str | None, environ: Mapping[str, str], timeout_s: float, api_key: str | None = None
+) -> Connection:
     """Connect to the service at an address, or to that of the home if it runs; raises an error if not.
 
     Each request gets one attempt, which may take `timeout_s`.
     """
     if url:
         shown, login = parse_address(url)
-        return Remote(shown, pauses_s=(), login=login, timeout_s=timeout_s)
+        return Remote(shown, pauses_s=(), login=login, timeout_s=timeout_s, api_key=api_key)
     from service.cli.connection import background
     from service.host import presence
     from service.settings import load
@@ -62,7 +65,7 @@ def running_service(url: str | None, environ: Mapping[str, str], timeout_s: floa
     if found is None:
         raise Unreachable(f"no service of FIRN_HOME {settings.home} is running")
     _check_settings(found, settings, lambda text: None)
-    return background.connect(settings.home, (), timeout_s)
+    return background.connect(settings.home, (), timeout_s, api_key)
 
 
 def parse_address(text: str) -> tuple[str, str | None]:
@@ -152,7 +155,7 @@ def _connect_to_home(
         found = presence.find(settings.home)
         if found is not None:
             _check_settings(found, settings, notify)
-            return background.connect(settings.home, options.pauses_s)
+            return background.connect(settings.home, options.pauses_s, api_key=options.api_key)
         if options.uploads and not options.background:
             raise UsageError(
                 "only a service loads files, and none is running; start one with `firn serve`, or leave "

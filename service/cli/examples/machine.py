@@ -12,7 +12,10 @@ EXAMPLES = (
     ),
     example("Stop the service", "firn stop", "stopped\n", ()),
     example(
-        "Check what is missing", "firn doctor", "ok   Java …\nok   port …\nok   FIRN_HOME …\nok   FIRN_HOME …\n", ()
+        "Check what is missing",
+        "firn doctor",
+        "ok   Java …\nok   port …\nok   development, …\nok   FIRN_HOME …\nok   FIRN_HOME …\n",
+        (),
     ),
     example("Fetch the jars before the first start", "firn jars", setup=()),
     example("Write the OpenAPI document into a file", "firn openapi > firn.json", setup=()),
@@ -25,7 +28,7 @@ EXAMPLES = (
     example(
         "List profiles",
         "firn profile list",
-        "PROFILE  URL                       TENANT\nprod     https://firn.example.com  acme\n",
+        "PROFILE  URL                       TENANT  KEY\nprod     https://firn.example.com  acme    -\n",
         ("firn profile add prod --url https://firn.example.com --tenant acme",),
     ),
     example(

@@ -5,6 +5,7 @@ from service.cli.command import CommandExample, Request
 BACKUP = "backup-20260301T100000000Z-delete-1f0c9a7e"
 REQUEST = "84f0f3c9b1a04a6d8f6c5e1d2b7a9f30"
 FIRST, SECOND = "4113542698571253187", "1255905574727858846"
+KEY = "4fW9kQ0aBz"
 JOB = "0fa7ded8260a46d28fdaf65749030929"
 PLACEHOLDERS = {
     BACKUP: (1, "backup"),
@@ -12,6 +13,7 @@ PLACEHOLDERS = {
     FIRST: (2, "metadata.snapshot_id"),
     SECOND: (1, "metadata.snapshot_id"),
     JOB: (1, "job_id"),
+    KEY: (1, "key_id"),
 }
 """Sample ids. Each is replaced by a field of the nth last response to an example's setup: (n, path of the field)."""
 

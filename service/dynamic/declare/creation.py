@@ -5,6 +5,7 @@ a table gets its rows beside the old ones, which readers see until one commit re
 """
 
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,6 +17,7 @@ from service.dynamic.compiling import QUERY, Compiled, Compiler
 from service.dynamic.declare.classify import QueryChange, classify, is_same_query
 from service.dynamic.definitions import Definitions, shown_name
 from service.dynamic.refresh.passes import NewDefinition, Passes, PassOptions, PassOutcome
+from service.dynamic.rights import Sight
 from service.engine.iceberg.reinitialise import ReinitialisedTable
 from service.errors import (
     FirnError,
@@ -78,6 +80,15 @@ class Creations:
     compiler: Compiler
     passes: Passes
 
+    def sight(self, call: Call) -> Sight:
+        """What the sender of a request sees."""
+        return Sight(call.principal, self.definitions)
+
+    def authorise(self, declaration: Declaration, call: Call) -> None:
+        """Raise Forbidden if the sender may not read all tables of the query; before anything is looked up."""
+        with suppress(InvalidRequest):  # `declared` refuses it; it reads nothing
+            self.compiler.authorise(declaration.name, declaration.text, call)
+
     def existing(self, name: TableName) -> Table | None:
         """The table of this name."""
         try:
@@ -104,7 +115,7 @@ class Creations:
             declaration.name, declaration.text, deduplicated=options.deduplication, call=call
         )
         if table is not None:
-            self._check_no_cycle(table, compiled)
+            self._check_no_cycle(table, compiled, call)
         why = compiled.query.not_incremental
         if why is not None and options.refresh_mode == "INCREMENTAL_STRICT":
             where = "" if why.line is None else f" (line {why.line}, column {why.column})"
@@ -130,6 +141,7 @@ class Creations:
             tuple(compiled.query.classes),
             None if why is None else why.code,
             None if why is None else why.message,
+            call.principal.dumps(),
         )
         return Declared(definition, compiled)
 
@@ -149,7 +161,7 @@ class Creations:
         """Refresh a new table, and first what it depends on. If that fails, the table is dropped again."""
         try:
             outcome = self.passes.refresh([table.uuid], call)
-            _check_done(outcome, table.uuid)
+            _check_done(outcome, table.uuid, self.sight(call))
             return outcome
         except BaseException:
             self._take_back(table)
@@ -181,19 +193,23 @@ class Creations:
             for source, reads in zip(sources, compiled.query.sources, strict=True):
                 lost = [name for name in reads.columns if name in change.removed]
                 if source.uuid == table.uuid and lost:
+                    seen = self.sight(call).sees(reader.name)
+                    named = [shown_name(reader.name, table.name)] if seen else []
                     raise TableInUse(
-                        f"the dynamic table {shown_name(reader.name, table.name)} reads {lost[0]!r} of "
+                        f"{f'the dynamic table {named[0]}' if seen else 'a dynamic table'} reads {lost[0]!r} of "
                         f"{table.name.table!r}, which the new query does not have, or has with another type; keep "
                         "that column, or send confirm: true: then that table fails until its query is replaced",
                         field=QUERY,
-                        details={"dynamic_tables": [shown_name(reader.name, table.name)]},
+                        details={"dynamic_tables": named},
                     )
 
-    def set_options(self, declared: Declared, table: Table, call: Call) -> None:
-        """Change the options of a table whose query stays."""
-        options = declared.definition.options
+    def set_options(self, declared: Declared, table: Table, known: DynamicTable, call: Call) -> None:
+        """Change the options of a table whose query stays, and its creator, if they differ."""
+        options, creator = declared.definition.options, call.principal
+        if (known.definition.options, known.definition.owner) == (options, creator.dumps()):
+            return
         self.commits.alter(
-            table, OPERATION, call, lambda current, batch: self.definitions.set_options(current, options)
+            table, OPERATION, call, lambda current, batch: self.definitions.set_options(current, options, creator)
         )
 
     def replace(
@@ -209,7 +225,7 @@ class Creations:
 
         new = NewDefinition(replace(known, definition=definition), becomes)
         outcome = self.passes.refresh([table.uuid], call, PassOptions(new=new))
-        _check_done(outcome, table.uuid)
+        _check_done(outcome, table.uuid, self.sight(call))
         self.definitions.of(self.commits.find(table.name, table.uuid))
         return outcome
 
@@ -220,13 +236,14 @@ class Creations:
             refused = TableExists(f"{refused.message}, or replace: true to replace its query", field="table")
         return refused
 
-    def _check_no_cycle(self, table: Table, compiled: Compiled) -> None:
-        graph = self.definitions.graph()
+    def _check_no_cycle(self, table: Table, compiled: Compiled, call: Call) -> None:
+        graph, sight = self.definitions.graph(), self.sight(call)
         for source, one in zip(compiled.sources, compiled.query.sources, strict=True):
             path = graph.path(table.uuid, source.uuid)
             if not path:
                 continue
-            names = [shown_name(graph.tables[uuid].name, table.name) for uuid in path if uuid in graph.tables]
+            on_way = sight.tables(graph.tables[uuid] for uuid in path if uuid in graph.tables)
+            names = [shown_name(one.name, table.name) for one in on_way]
             way = f", which depends on it ({' → '.join(names)})" if len(path) > 1 else ""
             raise InvalidQuery(
                 f"{table.name.table} would read {'itself' if len(path) == 1 else _as_written(one.namespace, one.table)}"
@@ -264,11 +281,12 @@ def _marks(definition: Definition, call: Call, outcome: Outcome) -> dict[str, st
     return {DEFINITION_PROPERTY: definition.text, CREATED_BY_PROPERTY: f"{key} {outcome}"}
 
 
-def _check_done(outcome: PassOutcome, table_uuid: str) -> None:
+def _check_done(outcome: PassOutcome, table_uuid: str, sight: Sight) -> None:
     """Raise what kept a table from being refreshed."""
     done = outcome.of(table_uuid)
-    if done is None or done.source is None:
-        raise (done.error if done and done.error else RefreshHeldBack(done.message or "" if done else ""))
+    assert done is not None
+    if done.source is None:
+        raise sight.error(done.table.definition, done.error or RefreshHeldBack(done.message or ""))
 
 
 def _as_written(namespace: str | None, table: str) -> str:

@@ -2,7 +2,7 @@
 
 import random
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from service.catalog.tables import Table
 from service.commits.commit import CommitResult
@@ -10,6 +10,7 @@ from service.dynamic.compiling import Compiled
 from service.dynamic.refresh.computation import Computation, refresh_sources, work_of
 from service.dynamic.refresh.pins import KnownResult, PinnedSource, last_known_result
 from service.dynamic.refresh.refresher import Refresher, RefreshProgress
+from service.dynamic.rights import Creators
 from service.engine.jobs.dynamic.audit import AuditResult, AuditSample, audit, stage_repair
 from service.engine.jobs.dynamic.job import RefreshCounts
 from service.errors import InvalidRequest, SnapshotNotFound
@@ -54,9 +55,12 @@ class Audits:
     """Compares dynamic tables with their queries."""
 
     refresher: Refresher
+    creators: Creators = field(default_factory=Creators)
 
     def run(self, table: Table, dynamic: DynamicTable, options: AuditOptions, call: Call) -> AuditOutcome:
-        """Compare the rows of a result with those of its query. With `repair`, rows that differ are replaced."""
+        """Compare the rows of a result with those of its query, with the rights of its creator. With `repair`, rows
+        that differ are replaced."""
+        self.creators.check(dynamic.definition)
         work = _Audit(self.refresher, table, dynamic, options, call)
         if not options.repair:
             return work.compare(table)

@@ -19,6 +19,7 @@ from service.dynamic.refresh.computation import Becomes
 from service.dynamic.refresh.failures import Failures
 from service.dynamic.refresh.pins import PinnedSource, SourcesDisagree, agreed_bases
 from service.dynamic.refresh.refresher import Pass, Refreshed, Refresher
+from service.dynamic.rights import Creators
 from service.errors import Cancelled, FirnError
 from service.jobs.jobs import ClaimTaken
 from service.ledger.dynamic_tables import DynamicTable, RefreshRecord
@@ -29,7 +30,7 @@ from service.model.times import now_ms
 log = logging.getLogger("firn.dynamic")
 
 PassState = Literal["done", "failed", "held_back", "as_it_is"]
-SUSPENDED, OVERTAKEN, NOT_SCHEDULED = "SUSPENDED", "OVERTAKEN", "NOT_SCHEDULED"
+SUSPENDED, OVERTAKEN, NOT_SCHEDULED, NOT_ALLOWED = "SUSPENDED", "OVERTAKEN", "NOT_SCHEDULED", "NOT_ALLOWED"
 SOURCE_FAILED, SOURCE_NOT_BUILT, SOURCES_DISAGREE = "SOURCE_FAILED", "SOURCE_NOT_BUILT", "SOURCES_DISAGREE"
 IN_PROGRESS = "IN_PROGRESS"
 _TRIES = 3
@@ -95,6 +96,7 @@ class Passes:
     refresher: Refresher
     failures: Failures
     parallelism: int = 2
+    creators: Creators = field(default_factory=Creators)
 
     def __post_init__(self) -> None:
         self._slots = threading.Semaphore(self.parallelism)
@@ -103,7 +105,8 @@ class Passes:
         """Refresh dynamic tables, by UUID, and first all that they depend on.
 
         A table that fails holds back those that depend on it, and no other. If another pass refreshed some tables with
-        later rows in the meantime, the targets that this concerns are refreshed by another pass.
+        later rows in the meantime, the targets that this concerns are refreshed by another pass. Each is refreshed with
+        the rights of its creator; the sender's decide which tables are refreshed at all.
         """
         outcome = self._run(targets, call, options)
         for _ in range(_TRIES - 1):
@@ -187,6 +190,7 @@ class _PassRun:
         if (why := self._left_as_it_is(table)) is not None:
             reason, message = why
             return TableInPass(table, "as_it_is", reason, message, source=self.passes.refresher.as_is(table))
+        self.passes.creators.check(table.definition)
         sources: list[PinnedSource] = []
         for source in table.definition.sources:
             before = self.outcomes.get(source.uuid)
@@ -227,6 +231,8 @@ class _PassRun:
             return SUSPENDED, table.reason or "it is suspended"
         if self.options.only_scheduled and not table.definition.options.scheduled and table.uuid not in self.targets:
             return NOT_SCHEDULED, "it is refreshed only by request"
+        if not self.call.principal.may("writer", table.name.tenant, table.name.namespace):
+            return NOT_ALLOWED, "the sender of the request does not have the role writer in its namespace"
         return None
 
 

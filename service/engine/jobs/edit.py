@@ -42,7 +42,7 @@ from service.errors import CommitConflict
 from service.model.edits import RECORD_NUMBER, ByFilter, ByKey, Duplicates, Edit, StagedRecords
 from service.model.expressions import Expression
 from service.model.filters.predicates import EVERY_ROW
-from service.settings import RowLevel
+from service.settings.kinds import RowLevel
 
 # Above this, rows are grouped by partition before they are written, so that many files become few.
 SHUFFLED_BYTES = 128 << 20

@@ -6,6 +6,7 @@ from service.catalog.tables import Table
 from service.ingest.periods.choice import DUE
 from service.jobs.schedules.schedules import SchedulePlan, Schedules
 from service.jobs.schedules.times import ScheduleTiming
+from service.model.identity.principal import LOCAL, Grant, Principal
 from service.model.ingest.reserved import table_file_of, trigger_name
 from service.model.ingest.table_file import Trigger
 
@@ -27,6 +28,8 @@ class Triggers:
             return None
         timing = ScheduleTiming(trigger.schedule, trigger.timezone or "UTC")
         place = table.name
-        plan = SchedulePlan(place.tenant, name, timing, "table", place.namespace, place.table, dict(TASK))
+        # Firn makes it, for this table only, whoever changed the table's file.
+        owner = Principal("firn", (Grant("writer", place.tenant, place.namespace),), LOCAL.credential)
+        plan = SchedulePlan(place.tenant, name, timing, "table", place.namespace, place.table, dict(TASK), owner=owner)
         self.schedules.store(self.schedules.planned(plan), replace=True)
         return name

@@ -156,7 +156,7 @@ class Exports:
     def _writing(self, table: Table, config: TableFile) -> Iterator["_Export"]:
         """Write files in the block. One request at a time does for a table, or an older state could replace a newer."""
         assert config.storage is not None
-        base = self.roots.resolve(config.storage.base_path, BASE_PATH)
+        base = self.roots.of(table.name.tenant).resolve(config.storage.base_path, BASE_PATH)
         self.check(config, table, "table")
         with self._locks.hold(table.uuid):
             newest = self.catalog.load(table.name)

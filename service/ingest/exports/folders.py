@@ -14,7 +14,7 @@ def check_folder(
     config: TableFile, tenant: str, others: Sequence[RegisteredTable], roots: Roots, field: str = BASE_PATH
 ) -> None:
     """Raise InvalidRequest if the exported files of a tenant's table and of another one could have the same path."""
-    base = base_of(config, roots)
+    base = base_of(config, roots.of(tenant))
     if base is None:
         return
     for one in others:
@@ -22,7 +22,7 @@ def check_folder(
             continue
         other = TableFile.model_validate_json(one.table_file)
         try:
-            place = base_of(other, roots)
+            place = base_of(other, roots.of(one.name.tenant))
         except InvalidRequest:
             continue  # it is in no allowed folder now, so that nothing is written there
         if place is None or (place != base and not _may_meet(config, base, other, place)):

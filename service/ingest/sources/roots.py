@@ -2,20 +2,32 @@
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
 from service.errors import InvalidRequest
 
+_SLASHES = re.compile("(?<!:)/{2,}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 @dataclass(frozen=True)
 class Roots:
-    """The folders and S3 prefixes that requests may name; without any, every place."""
+    """The folders and S3 prefixes that requests may name; without any, every place.
+
+    `{tenant}` in a root stands for the tenant of the request, so that each has folders of its own.
+    """
 
     allowed: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    """Places of Firn's own, which no request may name: they hold the data of all tenants."""
+    closed: bool = False
+    """Whether without any root no place is allowed, instead of every one."""
+
+    def of(self, tenant: str) -> "Roots":
+        """The roots of a tenant."""
+        return replace(self, allowed=tuple(root.replace("{tenant}", tenant) for root in self.allowed))
 
     def resolve(self, source: str, field: str = "source") -> str:
         """The absolute path or S3 URL of a source. InvalidRequest if it is neither, or not in an allowed place.
@@ -35,7 +47,15 @@ class Roots:
             raise InvalidRequest.at(field, "expected a path, or a file:// or s3:// URL")
         else:
             place = self._local(source)
-        if self.allowed and not any(_contains(_root(root), place) for root in self.allowed):
+        if self.closed and not self.allowed:
+            raise InvalidRequest.at(
+                field,
+                "no folder is open to requests; upload the file, or ask the administrator to set "
+                "FIRN_INGEST__ALLOWED_ROOTS",
+            )
+        if (self.allowed and not any(_contains(_root(root), place) for root in self.allowed)) or any(
+            _contains(_root(root), _SLASHES.sub("/", place)) for root in self.own
+        ):
             raise InvalidRequest.at(
                 field,
                 f"{source[:200]!r} is not in a folder that may be ingested from; use one of "

@@ -89,7 +89,7 @@ class Backfills:
         """Refuse what is impossible, before anything is read."""
         backfill.check_pattern()
         days = backfill.days()
-        self.roots.resolve(fill(backfill.pattern, days[0], self._date_format(table)))
+        self.roots.of(table.name.tenant).resolve(fill(backfill.pattern, days[0], self._date_format(table)))
 
     def run(self, table: Table, backfill: Backfill, options: IngestOptions, call: Call) -> list[DayOutcome]:
         """Ingest every date of a range, or report what that would do; the outcome of each date, in order."""
@@ -137,7 +137,7 @@ class Backfills:
 
     def _find(self, table: Table, name: str, day: date) -> DayFile | DayOutcome:
         try:
-            place = self.roots.resolve(name)
+            place = self.roots.of(table.name.tenant).resolve(name)
             version_of(place, table.iceberg.io.properties)
         except FileNotFoundError:
             return DayOutcome(day, "missing", name)

@@ -126,7 +126,7 @@ class Watcher:
             raise InvalidRequest(
                 f"table {table.name.table!r} watches no folder; add ingestion.watch to its table file", field="table"
             )
-        folder = self.roots.resolve(watch.place, "ingestion.watch.folder")
+        folder = self.roots.of(table.name.tenant).resolve(watch.place, "ingestion.watch.folder")
         with self._claim(table) as is_ours:
             self.history.complete(table)
             known, refused = self._known(table)
@@ -139,9 +139,9 @@ class Watcher:
             return sorted(states.values(), key=lambda one: (one.day, one.path))
 
     def _ingest(self, table: Table, due: list[Arrival], states: dict[str, WatchedFile], call: Call) -> None:
+        roots = self.roots.of(table.name.tenant)
         files = [
-            DayFile(one.day, Source(self.roots.resolve(one.file.path), one.file.path), _version(one.file))
-            for one in due
+            DayFile(one.day, Source(roots.resolve(one.file.path), one.file.path), _version(one.file)) for one in due
         ]
         for arrival, outcome in zip(due, self.ingest(table, files, call), strict=True):
             path = arrival.file.path

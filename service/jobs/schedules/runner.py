@@ -15,6 +15,8 @@ from service.ledger.jobs import JobRecord, JobRecords
 from service.ledger.schedules import Schedule
 from service.model import wire
 from service.model.call import Call
+from service.model.failures import error_fields
+from service.model.identity.principal import ANYONE, Principal
 from service.model.names import TableName
 
 log = logging.getLogger("firn.schedules")
@@ -55,6 +57,8 @@ class ScheduleRunner:
     router: RequestRouter
     stopping: threading.Event
     pauses_s: Sequence[float] = (2, 15)
+    principal_of: Callable[[Schedule], Principal] = lambda schedule: ANYONE
+    """Whose rights a schedule has now."""
 
     def run(self, live: ClaimedRun) -> str | None:
         """Run the task on every remaining table; returns the error if the tables cannot be listed. Raises RunLost or
@@ -118,12 +122,16 @@ class ScheduleRunner:
             commit_gate=lambda: self.check_ours(live),
             start_gate=check_start,
             requested_by=f"schedule {name}",
+            principal=self.principal_of(live.schedule),
         )
 
     def _send(self, live: ClaimedRun, request: dict[str, Any], new_call: Callable[[], Call]) -> dict[str, Any]:
         """The response to the operation on one table; retried if that may help."""
         for pause in (*self.pauses_s, None):
-            response: dict[str, Any] = wire.parse(self.router.submit(request, new_call()).result().body)
+            try:
+                response: dict[str, Any] = wire.parse(self.router.submit(request, new_call()).result().body)
+            except FirnError as e:  # the rights of its creator cannot be read now
+                response = {"success": False, "error": error_fields(e)}
             if response["success"]:
                 return response
             self._check_goes_on(live)

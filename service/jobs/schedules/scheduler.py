@@ -19,6 +19,7 @@ from service.jobs.schedules.times import LATE_S, ScheduleTiming, due, next_run
 from service.ledger.jobs import JobRecord
 from service.ledger.schedules import Schedule, ScheduleRecords
 from service.metrics.metrics import Metrics
+from service.model.identity.principal import ANYONE, Principal
 from service.model.times import now_ms, utc
 
 log = logging.getLogger("firn.schedules")
@@ -57,6 +58,8 @@ class Scheduler:
     """Does a piece of work, on a thread of its own by default."""
     pauses_s: tuple[float, ...] = (2, 15)
     metrics: Metrics = field(default_factory=Metrics)
+    principal_of: Callable[[Schedule], Principal] = lambda schedule: ANYONE
+    """Whose rights a schedule has now: those of its creator."""
 
     def __post_init__(self) -> None:
         self._overdue = 0
@@ -75,7 +78,8 @@ class Scheduler:
     def open(self, router: RequestRouter) -> None:
         """Set the router of its runs' requests."""
         self._runner = ScheduleRunner(
-            self.notes.jobs, self.tables_of, self.skip_reason, router, self._stopping, self.pauses_s
+            *(self.notes.jobs, self.tables_of, self.skip_reason, router, self._stopping, self.pauses_s),
+            principal_of=self.principal_of,
         )
 
     def start(self) -> None:

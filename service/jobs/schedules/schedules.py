@@ -15,6 +15,7 @@ from service.jobs.schedules.times import ScheduleTiming, check_timing
 from service.ledger.jobs import JobRecord
 from service.ledger.ledger import Transaction
 from service.ledger.schedules import Schedule, ScheduleFilter, ScheduleRecords
+from service.model.identity.principal import ANYONE, Principal
 from service.model.names import TableName
 from service.model.properties import compaction_policy, is_online
 from service.model.times import utc
@@ -36,6 +37,8 @@ class SchedulePlan:
     table: str | None
     task: dict[str, Any]
     enabled: bool = True
+    owner: Principal = ANYONE
+    """With whose rights it runs."""
 
 
 class Schedules:
@@ -76,6 +79,7 @@ class Schedules:
             plan.timing.catch_up,
             created_ms=now_ms,
             next_ms=next_run_ms(plan.timing, now) if plan.enabled else None,
+            owner=plan.owner.dumps(),
         )
 
     def store(self, schedule: Schedule, within: Transaction | None = None, *, replace: bool) -> tuple[Schedule, bool]:

@@ -16,7 +16,8 @@ from service.maintenance.advise.query_log import QueryLog
 from service.metrics.metrics import Metrics
 from service.model.names import TableName
 from service.model.properties import CompactionPolicy, compaction_policy, is_online, target_file_size_mb
-from service.settings import IcebergSettings, Mode
+from service.settings import IcebergSettings
+from service.settings.kinds import Mode
 
 log = logging.getLogger("firn.maintenance")
 

@@ -60,6 +60,8 @@ class Definition:
     full_code: str | None = None
     full_reason: str | None = None
     """Why it is computed in full at each refresh, if it is not incremental."""
+    owner: str | None = None
+    """Its creator, whose rights its refreshes have, as `Principal.dumps` writes it; None without authentication."""
 
     @property
     def text(self) -> str:

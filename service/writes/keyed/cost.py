@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from service.catalog.files.data_files import DataFile
 from service.catalog.files.key_lookup import KeyHits
 from service.engine.jobs.edits.row_level import TouchedFile, files_to_rewrite
-from service.settings import RowLevel
+from service.settings.kinds import RowLevel
 
 # A batch reads and writes the whole content of such files, on one thread.
 _FILE_BYTES, _FILE_ROWS = 4 << 20, 200_000

@@ -16,7 +16,7 @@ from service.model.keyed.apply import AppliedChange, AppliedChanges, apply_chang
 from service.model.keyed.changes import AddRows, KeyedChange, PutRows
 from service.model.keyed.records import RequestPart
 from service.model.names import EDIT_PROPERTY, KEYS_PROPERTY
-from service.settings import RowLevel
+from service.settings.kinds import RowLevel
 from service.writes.entry import PendingWrite
 from service.writes.keyed.contents import FileContents, ReadFiles
 from service.writes.keyed.cost import choose_files

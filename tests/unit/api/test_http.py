@@ -387,11 +387,11 @@ class TestRetryAfter:
         monkeypatch.setattr(service.parts[Bulk], "open", failing(TooManyRequests("two are under way")))
         assert self.ask(service.door, "POST", RECORDS, b'{"id": 1}') == (429, "1")
 
-    @pytest.mark.parametrize(("method", "part"), [("GET", "describe"), ("DELETE", "cancel")])
+    @pytest.mark.parametrize("method", ["GET", "DELETE"])
     def test_of_jobs_whose_ledger_is_silent(
-        self, method: str, part: str, service: Service, monkeypatch: pytest.MonkeyPatch
+        self, method: str, service: Service, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(service.parts[Jobs], part, failing(LedgerUnavailable("no answer")))
+        monkeypatch.setattr(service.parts[Jobs], "place_of", failing(LedgerUnavailable("no answer")))
         # The routes were registered with the parts as they are now.
         assert self.ask(http.create(service), method, "/jobs/x") == (503, "1")
 

@@ -197,3 +197,20 @@ def test_what_the_other_routes_respond_fits_its_description(path: str, body: dic
     schema = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert problems(body, schema, DOCUMENT) == []
     assert problems(dict.fromkeys(body, 1), schema, DOCUMENT)
+
+
+def test_the_document_says_which_credentials_the_routes_take() -> None:
+    document = declare(discover()).openapi()
+    schemes = document["components"]["securitySchemes"]
+    assert (schemes["bearer"]["type"], schemes["bearer"]["scheme"]) == ("http", "bearer")
+    assert (schemes["apiKey"]["in"], schemes["apiKey"]["name"]) == ("header", "X-Api-Key")
+    assert document["security"] == [{"bearer": []}, {"apiKey": []}, {}]
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            if path in ("/health", "/ready"):
+                assert operation["security"] == []
+            else:
+                assert "security" not in operation
+                assert "401" in operation["responses"], path
+    for status, code in (("401", "UNAUTHENTICATED"), ("403", "FORBIDDEN")):
+        assert document["paths"]["/database"]["post"]["responses"][status]["description"] == code

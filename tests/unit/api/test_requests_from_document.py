@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from handlers import discover
 from service.api.http import declare
-from service.operations.dynamic_declaration import DeclarationRequest
+from service.operations.dynamic.declaration import DeclarationRequest
 from service.operations.ingest_requests import ConfigRequest
 from service.operations.operation import Operation
 from tests.contract.openapi import problems, resolve

@@ -89,6 +89,14 @@ def test_the_graph_begins_with_base_tables_and_says_how_each_table_is() -> None:
     ]
 
 
+def test_a_table_is_described_without_a_query_that_the_reader_may_not_see() -> None:
+    found = table("t", refresh_mode="AUTO", scheduler="ENABLED", schema={"fields": {}}, refreshes=[], dependents=[])
+    described = {"dynamic_table": {**found, "failures": 0, "classes": [], "incremental": True}}
+    code, out, err = run(["dynamic", "describe", "t"], Answers(DESCRIBE_DYNAMIC_TABLE=described))
+    assert (code, err) == (0, "")
+    assert "its query names tables that you may not read" in out
+
+
 def test_a_statement_is_read_from_a_file_and_sent_as_a_job(tmp_path: Path) -> None:
     sql = "CREATE DYNAMIC TABLE t TARGET_LAG = '1 hour' AS SELECT a FROM b"
     (tmp_path / "t.sql").write_text(sql)

@@ -78,7 +78,7 @@ def test_a_profile_is_replaced_and_removed(environ: dict[str, str]) -> None:
     [
         (["-p", "prd", "table", "list"], "there is no profile prd; did you mean prod?"),
         (["profile", "remove", "x"], "there is no profile x; choose from prod"),
-        (["profile", "add", "x"], "the profile says nothing; use --url, --tenant, or both"),
+        (["profile", "add", "x"], "the profile says nothing; use --url, --tenant or --api-key-stdin"),
         (["profile", "add", "x", "--url", "localhost"], "'localhost' is not the address of a service"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from service.dynamic.freshness import Freshness, MissingChanges, missing_changes
 from service.dynamic.reads import DynamicReads
 from service.errors import SnapshotNotFound
+from service.model.identity.principal import ANYONE
 from tests.support.refreshing import Refreshing, expire
 
 
@@ -97,7 +98,7 @@ class TestReads:
         world.refresh("second")
         latest = {world.load(name).uuid: world.load(name).current_snapshot_id for name in ("orders", "others", "first")}
         latest[world.load("second").uuid] = world.load("second").current_snapshot_id
-        found = reads.in_pass("acme", world.outcome.id)
+        found = reads.in_pass("acme", world.outcome.id, ANYONE)
         world.add("orders")
         world.refresh("second")
         assert found == latest
@@ -110,4 +111,4 @@ class TestReads:
         world.refresh("totals")
         for tenant, pass_id in (("acme", "none"), ("globex", world.outcome.id)):
             with pytest.raises(SnapshotNotFound):
-                reads.in_pass(tenant, pass_id)
+                reads.in_pass(tenant, pass_id, ANYONE)

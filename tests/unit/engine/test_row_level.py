@@ -5,7 +5,7 @@ import pytest
 
 from service.engine.jobs.edits.places import FoundPlaces
 from service.engine.jobs.edits.row_level import TouchedFile, files_to_rewrite
-from service.settings import RowLevel
+from service.settings.kinds import RowLevel
 
 SMALL = TouchedFile(bytes=10_000, rows=100, hits=1)
 LARGE = TouchedFile(bytes=100 << 20, rows=1_000_000, hits=10)

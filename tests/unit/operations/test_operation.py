@@ -63,7 +63,7 @@ def ask(request: Ask, call: Call) -> Told:
 def test_an_operation_is_named_after_its_models_literal_and_summed_up_by_its_first_line() -> None:
     example = Example("Ask", {"operation": "ASK"}, {"success": True})
     made = operation(Ask, Told, pool="queries", examples=(example,))(ask)
-    assert made == Operation("ASK", Ask, Told, ask, "queries", "Say something.", (example,))
+    assert made == Operation("ASK", Ask, Told, ask, "queries", "Say something.", (example,), needs="reader")
 
 
 class Shelf:

@@ -42,6 +42,8 @@ BOUNDED = {
     "COMPACT.periods_skipped": "months or weeks without a file of each date",
     "COMPACT.warnings": "one of each kind",
     "COMPACT.snapshots_kept": "one for each reason",
+    "CREATE_KEY.roles": "those of the request, at most 100",
+    "ROTATE_KEY.roles": "those of the key, at most 100",
     "DEDUPLICATE.sample": "up to 10 rows",
     "DELETE.sample": "up to 10 rows",
     "DIFF.key_cols": "columns of the request or the schema",

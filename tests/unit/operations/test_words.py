@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from handlers import discover
-from service.api.jobs import JobResult
+from service.api.resources.jobs import JobResult
 from service.jobs.job import BulkProgress
 from service.maintenance.compact.report import CompactionProgress
 from service.maintenance.repartition.report import RepartitionProgress

@@ -104,7 +104,7 @@ def show_description(response: Response, args: Args, printer: Printer) -> None:
             "read by": ", ".join(map(_name, found["dependents"])) or None,
         }
     )
-    printer.text(found["query"])
+    printer.text(found.get("query", "its query names tables that you may not read"))
     if found["refreshes"]:
         printer.items([column for column in _REFRESHES if column.title != "TABLE"], found["refreshes"])
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from service.settings import RowLevel
+from service.settings.kinds import RowLevel
 
 # Writing so many bytes again takes no longer than the commit.
 _SMALL_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from service.dynamic.query.statement import DynamicStatement, read_statement
 from service.errors import InvalidRequest
 from service.model.dynamic.definition import DynamicOptions, Mode
 from service.model.dynamic.target_lag import parse_target_lag
-from service.operations.dynamic_requests import NamedDynamicTable, Number, also_name
+from service.operations.dynamic.requests import NamedDynamicTable, Number, also_name
 from service.operations.operation import TableRequest
 
 _MOST_SQL = 100_000

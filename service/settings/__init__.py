@@ -11,27 +11,27 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-ROOT = Path(__file__).resolve().parent.parent
+from service.settings.kinds import (
+    Codec,
+    Count,
+    FileCount,
+    Hours,
+    KeptHours,
+    Megabytes,
+    Mode,
+    RowLevel,
+    SettingsSection,
+    Threads,
+    UndoHours,
+    as_list,
+)
+from service.settings.security import AuditSettings, AuthSettings, TlsSettings
+
+ROOT = Path(__file__).resolve().parents[2]
 # These variables are not settings: the Makefile, the jar cache, `load` and the `firn` command read them.
-NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE", "FIRN_URL", "FIRN_TENANT"}
-
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
-FileCount = Annotated[int, Field(ge=2, le=1_000_000)]
-Hours = Annotated[int, Field(ge=0, le=1_000_000)]
-KeptHours = Annotated[int, Field(ge=1, le=1_000_000)]
-# The ledger keeps changes for thirty days.
-UndoHours = Annotated[int, Field(ge=0, le=720)]
-Threads = Annotated[int, Field(ge=1, le=1000)]
-Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
-Mode = Literal["off", "recommend", "auto"]
-Strategy = Literal["binpack", "sort", "zorder"]
-RowLevel = Literal["auto", "copy_on_write", "merge_on_read"]
-# When scheduled and automatic maintenance may start, with an IANA time zone: "01:00-05:30 Europe/Zurich".
-WINDOW = r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d( [A-Za-z0-9_+/-]+)?$"
-Window = Annotated[str, Field(pattern=WINDOW)]
-Codec = Literal["zstd", "snappy", "gzip", "uncompressed"]
+NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE", "FIRN_URL", "FIRN_TENANT", "FIRN_API_KEY"}
 
 _POSTGRESQL = re.compile(
     r"postgresql://([^\s:@/?#]+(:[^\s:@/?#]*)?@)?([\w.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/[^\s/?#]+"
@@ -51,17 +51,13 @@ class HomeInUse(SettingsError):
     """Another process owns the home."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class WriteSettings(_Section):
+class WriteSettings(SettingsSection):
     target_file_size_mb: Megabytes = 128
     compression_codec: Codec = "zstd"
     parquet_row_group_size: Annotated[int, Field(ge=1, le=1_048_576)] = Field(default=8192, description="KiB")
 
 
-class CompactionSettings(_Section):
+class CompactionSettings(SettingsSection):
     enabled: bool = True
     # "auto" compacts a table when small files cost its queries more than merging the files would.
     mode: Mode = "recommend"
@@ -86,7 +82,7 @@ class CompactionSettings(_Section):
         return self.enabled and self.mode != "off"
 
 
-class SnapshotSettings(_Section):
+class SnapshotSettings(SettingsSection):
     """Which old snapshots are kept: the newest ones, then the last one of each hour, up to a maximum."""
 
     keep_last: Count = 100
@@ -94,7 +90,7 @@ class SnapshotSettings(_Section):
     keep_at_most: Count = 300
 
 
-class EditSettings(_Section):
+class EditSettings(SettingsSection):
     """What is kept so that an edit can be undone, and how rows are deleted."""
 
     create_backup: bool = False
@@ -103,13 +99,13 @@ class EditSettings(_Section):
     row_level: RowLevel = "auto"
 
 
-class DroppedTableSettings(_Section):
+class DroppedTableSettings(SettingsSection):
     """How long a dropped table can be restored."""
 
     retention_hours: KeptHours = 168
 
 
-class IcebergSettings(_Section):
+class IcebergSettings(SettingsSection):
     write: WriteSettings = WriteSettings()
     compaction: CompactionSettings = CompactionSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
@@ -117,7 +113,7 @@ class IcebergSettings(_Section):
     dropped_tables: DroppedTableSettings = DroppedTableSettings()
 
 
-class SparkSettings(_Section):
+class SparkSettings(SettingsSection):
     master: str = "local[*]"
     driver_memory: str = Field(default="2g", pattern=r"^[1-9][0-9]*[kmgKMG]$")
     sessions: Annotated[int, Field(ge=2, le=64)] = 4
@@ -125,13 +121,13 @@ class SparkSettings(_Section):
     conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings, passed on unchanged")
 
 
-class LedgerSettings(_Section):
+class LedgerSettings(SettingsSection):
     """Where the ledger is: in SQLite under FIRN_HOME by default."""
 
     url: str | None = None
 
 
-class CatalogSettings(_Section):
+class CatalogSettings(SettingsSection):
     """Where tables are registered: in SQLite under FIRN_HOME by default."""
 
     type: Literal["sqlite", "rest", "glue", "postgresql"] = "sqlite"
@@ -140,7 +136,7 @@ class CatalogSettings(_Section):
     properties: dict[str, str] = Field(default_factory=dict, description="passed to PyIceberg and to Spark's catalog")
 
 
-class WriteQueueSettings(_Section):
+class WriteQueueSettings(SettingsSection):
     """How concurrent WRITEs share a commit."""
 
     group_commit: bool = True
@@ -154,7 +150,7 @@ class WriteQueueSettings(_Section):
     shared_edits: bool = True
 
 
-class LimitSettings(_Section):
+class LimitSettings(SettingsSection):
     body_mb: Annotated[int, Field(ge=1, le=2048)] = 64
     bulk_mb: Megabytes = 16_384
     # Each uses a Spark session while its rows are written.
@@ -182,20 +178,15 @@ class LimitSettings(_Section):
     stop_timeout_s: Annotated[int, Field(ge=1, le=21)] = 20
 
 
-def _as_list(value: Any) -> Any:
-    """A variable holds a list as text, with commas."""
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-
-
-class IngestSettings(_Section):
+class IngestSettings(SettingsSection):
     # The folders and S3 prefixes whose files requests may name, with commas in a variable. None: every file that the
     # service can read.
-    allowed_roots: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+    allowed_roots: Annotated[tuple[str, ...], BeforeValidator(as_list)] = ()
     # How often the folders of tables with `ingestion.watch` are read.
     watch_interval_s: Annotated[int, Field(ge=1, le=86_400)] = 10
 
 
-class DynamicSettings(_Section):
+class DynamicSettings(SettingsSection):
     """How dynamic tables are kept up to date."""
 
     # Whether this service refreshes them by their target lag. `firn worker` does only that, beside or without it.
@@ -205,24 +196,24 @@ class DynamicSettings(_Section):
     # How many tables it refreshes at once; each uses a Spark session.
     parallelism: Annotated[int, Field(ge=1, le=64)] = 2
     # Which tables it refreshes, as tenant.namespace.table, with commas in a variable; `*` stands for any text.
-    tables: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("*",)
+    tables: Annotated[tuple[str, ...], BeforeValidator(as_list)] = ("*",)
     # How long source snapshots that the next refresh needs do not expire, after later ones took their place.
     keep_snapshots_hours: Hours = 168
 
 
-class MetricsSettings(_Section):
+class MetricsSettings(SettingsSection):
     # How many tables have series of their own in /metrics; those updated least recently are removed first.
     tables: Annotated[int, Field(ge=0, le=100_000)] = 1000
 
 
-class BackgroundSettings(_Section):
+class BackgroundSettings(SettingsSection):
     """A service that a command started in the background."""
 
     # It stops after this time without a request.
     idle_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 600
 
 
-class Settings(_Section):
+class Settings(SettingsSection):
     environment: Literal["development", "staging", "production"] = "development"
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
@@ -238,6 +229,14 @@ class Settings(_Section):
     dynamic: DynamicSettings = DynamicSettings()
     metrics: MetricsSettings = MetricsSettings()
     background: BackgroundSettings = BackgroundSettings()
+    auth: AuthSettings = AuthSettings()
+    tls: TlsSettings = TlsSettings()
+    audit: AuditSettings = AuditSettings()
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether a request needs a credential."""
+        return self.environment != "development" if self.auth.required is None else self.auth.required
 
     def for_commands(self) -> Self:
         """The same settings without a warm-up, which would delay the command."""

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from service.dynamic.rights import Sight
 from service.ledger.dynamic_tables import DynamicTable, RefreshOutcome, RefreshRecord
 from service.model.dynamic.definition import Definition, DynamicOptions, Mode, TableState
 from service.model.dynamic.plan import RefreshMode
@@ -57,7 +58,7 @@ class RefreshEntry(BaseModel):
     records_unchanged: int | None = omit_when_null("rows that stayed where they were, if their number is known")
     records_changed_in_sources: int = Field(description="rows of its sources that were inserted or deleted")
     snapshot_id: ReturnedId | None = omit_when_null("the snapshot that has its rows; an earlier one with `NO_DATA`")
-    sources: list[SourceSnapshot] = Field(description="the snapshots that it read")
+    sources: list[SourceSnapshot] = Field(description="the snapshots that it read, of tables that you may read")
     error: RefreshError | None = omit_when_null("how it failed")
     requested_by: str = Field(description="`request <id>`, or `worker`")
     started_at: datetime = Field(description="when it started")
@@ -65,8 +66,13 @@ class RefreshEntry(BaseModel):
     duration_ms: int | None = omit_when_null("how long it took")
 
 
-def refresh_entry(record: RefreshRecord) -> RefreshEntry:
-    failed = record.state == "failed"
+def refresh_entry(record: RefreshRecord, table: DynamicTable | None, sight: Sight) -> RefreshEntry:
+    """A refresh of a table, which is None if it is not known any more, as somebody may see it."""
+    failed, message = record.state == "failed", record.error or ""
+    if table is not None:
+        message = sight.message(table.definition, message, record.error_code) or ""
+    elif not sight.principal.may("reader", record.table.tenant):
+        message = ""
     took = None if record.ended_ms is None else max(0, record.ended_ms - record.started_ms)
     return RefreshEntry(
         refresh_id=record.id,
@@ -81,8 +87,8 @@ def refresh_entry(record: RefreshRecord) -> RefreshEntry:
         records_unchanged=record.rows_unchanged,
         records_changed_in_sources=record.changed_rows,
         snapshot_id=record.snapshot_id,
-        sources=source_snapshots(record.sources),
-        error=RefreshError(code=record.error_code or "", message=record.error or "") if failed else None,
+        sources=source_snapshots(sight.sources(record.table.tenant, record.sources)),
+        error=RefreshError(code=record.error_code or "", message=message) if failed else None,
         requested_by=record.requested_by,
         started_at=utc(record.started_ms),
         ended_at=utc_or_none(record.ended_ms),
@@ -154,13 +160,13 @@ class DynamicTableState(BaseModel):
     created_at: datetime = Field(description="when it was created")
 
 
-def table_state(table: DynamicTable, now_ms: int) -> dict[str, Any]:
+def table_state(table: DynamicTable, now_ms: int, sight: Sight) -> dict[str, Any]:
     """The fields of DynamicTableState."""
     return {
         "namespace": table.name.namespace,
         "table": table.name.table,
         "state": table.state,
-        "reason": table.reason,
+        "reason": sight.reason(table),
         "failures": table.failures,
         "incremental": table.definition.full_code is None,
         "lag_ms": None if table.refreshed_ms is None else max(0, now_ms - table.refreshed_ms),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -10,7 +11,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from handlers.list_jobs import ListedJob
 from service.api.exchange import api_of, call_of, failures, response_of
-from service.jobs.jobs import Jobs
+from service.jobs.jobs import Jobs, job_not_found
+from service.model.identity.principal import Access, Role
 from service.operations import envelope
 from service.operations.operation import Result
 from service.pipeline.response import Response as PipelineResponse
@@ -50,10 +52,10 @@ class JobResult(Result):
     summary="The state, the progress and the outcome of a job",
     response_model=JobResult,
     response_description="the job",
-    responses=failures(404, 500, 503),
+    responses=failures(401, 403, 404, 500, 503),
 )
 async def job(request: Request, id: str) -> Any:
-    return await _respond(request, api_of(request).service.parts[Jobs].describe, id)
+    return await _respond(request, "reader", api_of(request).service.parts[Jobs].describe, id)
 
 
 @router.delete(
@@ -62,14 +64,24 @@ async def job(request: Request, id: str) -> Any:
     summary="Cancel a job; one that has ended stays as it is",
     response_model=JobResult,
     response_description="the job; it ends as cancelled a moment later",
-    responses=failures(404, 500, 503),
+    responses=failures(401, 403, 404, 500, 503),
 )
 async def cancel_job(request: Request, id: str) -> Any:
-    return await _respond(request, api_of(request).service.parts[Jobs].cancel, id)
+    return await _respond(request, "writer", api_of(request).service.parts[Jobs].cancel, id)
 
 
-async def _respond(request: Request, ask: Callable[[str], dict[str, Any]], job_id: str) -> Response:
-    call = call_of(request)
-    described = await asyncio.to_thread(ask, job_id)
+async def _respond(request: Request, role: Role, ask: Callable[[str], dict[str, Any]], job_id: str) -> Response:
+    call, jobs = call_of(request), api_of(request).service.parts[Jobs]
+
+    def asked() -> dict[str, Any]:
+        name = jobs.place_of(job_id)
+        place = Access(role, name.tenant, name.namespace or None)  # the run of a schedule may be about all of a tenant
+        if not call.principal.allows(replace(place, role="reader")):
+            raise job_not_found(job_id)  # as if there were none
+        call.about(name)
+        call.principal.check(place)
+        return ask(job_id)
+
+    described = await asyncio.to_thread(asked)
     found = JobResult.model_construct(job=described)  # type: ignore[arg-type]  # the fields of one
     return response_of(request, PipelineResponse(200, envelope.success(found, call.id, call.elapsed_ms)))

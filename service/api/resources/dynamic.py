@@ -42,7 +42,7 @@ def _param(description: str, kind: str = "string") -> Any:
 
 _LIMIT, _CURSOR = _param("the maximum number of items", "integer"), _param("`next_cursor` of the page before")
 _SCOPE, _STATE = _param("`tenant` for all namespaces of the tenant"), _param("only those in this state")
-_FAILURES = failures(400, 404, 409, 413, 422, 429, 500, 503, 504)
+_FAILURES = failures(400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504)
 
 
 def _body(model: type[OperationRequest], example: Example) -> dict[str, Any]:
