@@ -9,23 +9,15 @@ from typing import Any
 import pytest
 
 from tests.harness import Firn, wait_until
+from tests.support.dynamic_served import ServedDynamicTable
 from tests.support.tables import ServedTable
 
 ORDERS = {"id": "long", "customer": "long", "amount": "decimal(10,2)"}
 TOTALS = "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer"
 
 
-class Dynamic(ServedTable):
-    """A dynamic table of the running service, refreshed only by request."""
-
-    def __init__(self, firn: Firn, tenant: str, name: str, query: str, **options: Any) -> None:
-        super().__init__(firn, tenant, name)
-        self.query = query
-        given = {"target_lag": "1 day", "refresh_mode": "INCREMENTAL_STRICT", "scheduler": "DISABLED", **options}
-        self.ok("CREATE_DYNAMIC_TABLE", query=query, **given)
-
-    def refresh(self, **fields: Any) -> dict[str, Any]:
-        return self.ok("REFRESH_DYNAMIC_TABLE", **fields)
+class Dynamic(ServedDynamicTable):
+    """Compared with its query."""
 
     def mode(self, **fields: Any) -> str:
         answer = self.refresh(**fields)
