@@ -55,7 +55,7 @@ class DeclarationRequest(NamedDynamicTable, TableRequest):
         default=0.3,
         ge=0,
         le=1,
-        description="the part of the result that may change before AUTO refreshes in full, as long as it has not "
+        description="the part of the rows of the sources that may change before AUTO refreshes in full, as long as it has not "
         "measured both modes",
     )
     scheduler: Literal["ENABLED", "DISABLED"] = Field(
