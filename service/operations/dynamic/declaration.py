@@ -55,8 +55,8 @@ class DeclarationRequest(NamedDynamicTable, TableRequest):
         default=0.3,
         ge=0,
         le=1,
-        description="the part of the rows of the sources that may change before AUTO refreshes in full, as long as it has not "
-        "measured both modes",
+        description="the part of the rows of the sources that may change before AUTO refreshes in full, "
+        "as long as it has not measured both modes",
     )
     scheduler: Literal["ENABLED", "DISABLED"] = Field(
         default="ENABLED", description="`DISABLED`: refresh it only by REFRESH_DYNAMIC_TABLE, as from dbt or Airflow"

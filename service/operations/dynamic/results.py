@@ -124,8 +124,8 @@ class DeclaredOptions(BaseModel):
     initialize: Literal["ON_CREATE", "ON_SCHEDULE"] = Field(description="whether it was refreshed when it was created")
     deduplication: bool = Field(description="whether equal rows of the result are kept only once")
     cardinality_threshold: float = Field(
-        description="the part of the rows of the sources that may change before AUTO refreshes in full, as long as it has not "
-        "measured both modes"
+        description="the part of the rows of the sources that may change before AUTO refreshes in full, "
+        "as long as it has not measured both modes"
     )
     scheduler: Literal["ENABLED", "DISABLED"] = Field(
         description="`DISABLED`: refreshed only by REFRESH_DYNAMIC_TABLE, as by dbt or Airflow"
