@@ -189,9 +189,7 @@ class Refreshing:
         }
 
     def known(self, name: str) -> DynamicTable:
-        found = self.records.named(named(name))
-        assert found is not None
-        return found
+        return next(one for one in self.records.all() if one.name == named(name))
 
     def _by_spark_name(self, name: str) -> Table:
         for tenant, namespace in self.catalog.list_namespaces():
