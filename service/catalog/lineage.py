@@ -92,15 +92,16 @@ class FileChanges:
         return frozenset(self.removed.keys() | self.deleted.keys())
 
 
-def lineage(table: Table) -> list[Commit]:
-    """The commits that led to the table's current state, oldest first, without those whose snapshots have expired."""
-    return [commit for commit, _ in _back(table, table.iceberg.metadata.current_snapshot_id)][::-1]
+def lineage(table: Table, at: int | None = None) -> list[Commit]:
+    """The commits that led to the table's current state, or to another snapshot, oldest first, without those whose
+    snapshots have expired."""
+    start = table.iceberg.metadata.current_snapshot_id if at is None else at
+    return [commit for commit, _ in _back(table, start)][::-1]
 
 
 def ancestors(table: Table, at: int | None = None) -> frozenset[int]:
     """The current snapshot, or another one, and its ancestors that have not expired."""
-    start = table.iceberg.metadata.current_snapshot_id if at is None else at
-    return frozenset(commit.snapshot_id for commit, _ in _back(table, start))
+    return frozenset(commit.snapshot_id for commit in lineage(table, at))
 
 
 def row_changes_between(table: Table, since: int, until: int | None = None) -> int | None:

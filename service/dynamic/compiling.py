@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from service.catalog.tables import Catalog, Table
 from service.dynamic.query.compile import compile_query
 from service.dynamic.query.compiled import CompiledQuery
+from service.dynamic.query.dialect import place_at
 from service.dynamic.query.tables import NamedTable, tables_named
 from service.engine.jobs.dynamic.analysed import analyse
 from service.engine.session.engine import Engine
@@ -139,7 +140,6 @@ def _placed(refused: InvalidQuery, query: str) -> InvalidQuery:
     function = _FUNCTION.search(message)
     place = function and re.search(rf"(?i)\b{re.escape(function[1])}\s*\(", query)
     if place:
-        line = query.count("\n", 0, place.start()) + 1
-        column = place.start() - (query.rfind("\n", 0, place.start()) + 1) + 1
+        line, column = place_at(query, place.start())
         message = f"{message} (line {line}, column {column})"
     return InvalidQuery(message, field=QUERY, suggestion=refused.suggestion)

@@ -21,10 +21,6 @@ class Graph:
         """The dynamic tables that a dynamic table reads itself, in the order of its query."""
         return [self.tables[uuid] for uuid in self._dynamic_sources(table_uuid)]
 
-    def readers(self, table_uuid: str) -> list[DynamicTable]:
-        """The dynamic tables that read a table themselves."""
-        return [self.tables[uuid] for uuid in self._readers.get(table_uuid, ())]
-
     def upstream(self, table_uuids: Collection[str]) -> list[DynamicTable]:
         """These dynamic tables and all that they depend on, each after its sources."""
         return self._ordered(self._reached(table_uuids, self._dynamic_sources))
@@ -44,16 +40,6 @@ class Graph:
             if source.uuid not in self.tables
         }
         return list(found.values())
-
-    def levels(self) -> list[list[DynamicTable]]:
-        """All dynamic tables: first those that read base tables only, then those that also read these, and so on."""
-        depth: dict[str, int] = {}
-        for one in self._ordered(self.tables):
-            depth[one.uuid] = 1 + max((depth[source.uuid] for source in self.sources(one.uuid)), default=-1)
-        found: list[list[DynamicTable]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
-        for uuid, level in depth.items():
-            found[level].append(self.tables[uuid])
-        return found
 
     def path(self, source_uuid: str, table_uuid: str) -> list[str]:
         """The UUIDs on a shortest way from a table to a dynamic one that depends on it; empty if it does not."""

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from service.catalog.history import history
-from service.catalog.lineage import lineage
 from service.catalog.tables import Table
+from service.dynamic.refresh.pins import newest_state
 from service.ledger.dynamic_cursors import CursorRecords
 from service.model.dynamic.definition import is_dynamic_table
-from service.model.dynamic.state import state_of
 from service.model.times import HOUR_MS, now_ms
 
 _STATE = "it says which snapshots of its sources the rows of this dynamic table stand for"
@@ -36,16 +35,5 @@ class NeededByDynamicTables:
             if at in known and replaced_ms.get(at, since_ms) >= since_ms and at not in kept:
                 name = f"{one.table.namespace}.{one.table.table}"
                 kept[at] = f"the dynamic table {name} needs it for its next refresh"
-        return kept | _with_state(table)
-
-
-def _with_state(table: Table) -> dict[int, str]:
-    """The snapshot of a dynamic table that has its state."""
-    if not is_dynamic_table(table.properties):
-        return {}
-    for commit in reversed(lineage(table)):
-        if state_of(commit.summary) is not None:
-            return {commit.snapshot_id: _STATE}
-        if not commit.leaves_rows:
-            break
-    return {}
+        found = newest_state(table) if is_dynamic_table(table.properties) else None
+        return kept if found is None else kept | {found[0]: _STATE}

@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass
 
-from service.catalog.lineage import ancestors
-from service.catalog.tables import Snapshot, Table
+from service.catalog.tables import Table
 from service.dynamic.definitions import Definitions
 from service.dynamic.freshness import Freshness
-from service.dynamic.refresh.pins import known_result
+from service.dynamic.refresh.pins import known_result, newest_state
 from service.errors import FirnError, SnapshotNotFound
 from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import RefreshFilter
 from service.model.dynamic.definition import DynamicSource, is_dynamic_table
-from service.model.dynamic.state import RefreshState, SourceState, state_of
+from service.model.dynamic.state import SourceState
 from service.model.identity.principal import Principal
 from service.model.names import TableName
 from service.model.times import now_ms
@@ -44,9 +43,10 @@ class DynamicReads:
         if not is_dynamic_table(table.properties):
             return None
         read_id = table.current_snapshot_id if snapshot_id is None else snapshot_id
-        state = None if read_id is None else _state_at(table, read_id)
-        if state is None:
+        found = None if read_id is None else newest_state(table, read_id)
+        if found is None:
             return None
+        _, state = found
         if read_id != table.current_snapshot_id:
             return DynamicRead(table.name, state.pass_id, state.refreshed_ms, state.sources)
         known = self.definitions.records.find(table.uuid)
@@ -83,18 +83,3 @@ class DynamicReads:
                 return None
             since.append(self.freshness.missing(now, base.snapshot_id).since_ms)
         return max((max(0, at - one) for one in since if one is not None), default=0)
-
-
-def _state_at(table: Table, snapshot_id: int) -> RefreshState | None:
-    """The state of the newest snapshot that has one, unless others have changed the rows since."""
-    before = ancestors(table, snapshot_id)
-    snapshots = sorted((one for one in table.snapshots() if one.snapshot_id in before), key=_number, reverse=True)
-    for snapshot in snapshots:
-        state = state_of(snapshot.summary)
-        if state is not None or not snapshot.leaves_rows:
-            return state
-    return None
-
-
-def _number(snapshot: Snapshot) -> int:
-    return snapshot.sequence_number

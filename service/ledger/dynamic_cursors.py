@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import delete, insert, select, update
 
-from service.ledger.dynamic_tables import is_here
+from service.ledger.dynamic_tables import IS_HERE
 from service.ledger.ledger import Ledger
 from service.ledger.schema import dynamic_cursors, dynamic_tables
 from service.model.names import TableName
@@ -18,7 +18,7 @@ class Cursors:
     """The snapshots of all sources and base tables that a dynamic table's rows stand for."""
 
     pass_id: str
-    """Of the table's own refresh state. If that is another one by now, it counts, and these do not."""
+    """Of the table's own refresh state. If that has another pass, it counts, and these do not."""
     snapshots: Mapping[str, int | None]
     """By the UUIDs of the sources."""
 
@@ -91,7 +91,7 @@ class CursorRecords:
         asked = (
             select(cursors.snapshot_id, cursors.reading_id, tables.tenant, tables.namespace, tables.table_name)
             .join(dynamic_tables, tables.table_uuid == cursors.table_uuid)
-            .where(cursors.source_uuid == source_uuid, cursors.is_read, is_here())
+            .where(cursors.source_uuid == source_uuid, cursors.is_read, IS_HERE)
             .order_by(tables.namespace, tables.table_name)
         )
         return [

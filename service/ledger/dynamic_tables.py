@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
 
 from service.ledger.database import follows, insert_new, parts
-from service.ledger.ledger import Ledger, Transaction
+from service.ledger.ledger import Ledger
 from service.ledger.schema import dynamic_cursors, dynamic_refreshes, dynamic_sources, dynamic_tables, places
 from service.model.dynamic.definition import Definition, TableState, read_definition
 from service.model.dynamic.plan import RefreshMode
@@ -18,6 +18,8 @@ from service.model.times import now_ms
 
 # So many refreshes of each table are kept.
 _REFRESHES_KEPT = 2000
+IS_HERE = dynamic_tables.c.table_uuid.not_in(select(places.c.table_uuid).where(places.c.state == "dropped"))
+"""The condition that a dynamic table is not dropped."""
 RefreshOutcome = Literal["running", "done", "failed"]
 
 
@@ -97,14 +99,14 @@ class DynamicTableRecords:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def put(self, definition: Definition, within: Transaction | None = None, *, retry_ms: int | None = None) -> None:
+    def put(self, definition: Definition, *, retry_ms: int | None = None) -> None:
         """Record the definition of a new table, or another one of a known table. The worker leaves a new one alone
         until `retry_ms`.
 
         A table that had failed by another query, or with the rights of another creator, becomes active.
         """
         values: dict[str, Any] = {**_place(definition.name), "definition": definition.text}
-        with self._ledger._writing(within) as connection:
+        with self._ledger._writing() as connection:
             this = dynamic_tables.c.table_uuid == definition.uuid
             known = connection.execute(select(dynamic_tables).where(this).with_for_update()).one_or_none()
             if known is None:
@@ -130,15 +132,9 @@ class DynamicTableRecords:
         """The dynamic table of a UUID, dropped or not."""
         return next(iter(self._found(dynamic_tables.c.table_uuid == table_uuid)), None)
 
-    def named(self, name: TableName) -> DynamicTable | None:
-        """The dynamic table of a name, unless it is dropped."""
-        columns = dynamic_tables.c
-        of_it = (columns.tenant == name.tenant, columns.namespace == name.namespace, columns.table_name == name.table)
-        return next(iter(self._found(*of_it, _IS_HERE)), None)
-
     def all(self) -> list[DynamicTable]:
         """Every dynamic table that is not dropped."""
-        return self._found(_IS_HERE)
+        return self._found(IS_HERE)
 
     def of_tenant(
         self,
@@ -151,7 +147,7 @@ class DynamicTableRecords:
     ) -> list[DynamicTable]:
         """A tenant's dynamic tables, or those of a namespace, by namespace and name: those after one of them."""
         columns = dynamic_tables.c
-        where = [columns.tenant == tenant, _IS_HERE]
+        where = [columns.tenant == tenant, IS_HERE]
         if state is not None:
             where.append(columns.state == state)
         if namespace is not None:
@@ -166,17 +162,16 @@ class DynamicTableRecords:
         found: dict[str, DynamicTable] = {}
         for some in parts(sorted(set(source_uuids))):
             reads = select(dynamic_sources.c.table_uuid).where(dynamic_sources.c.source_uuid.in_(some))
-            found |= {one.uuid: one for one in self._found(dynamic_tables.c.table_uuid.in_(reads), _IS_HERE)}
+            found |= {one.uuid: one for one in self._found(dynamic_tables.c.table_uuid.in_(reads), IS_HERE)}
         return sorted(found.values(), key=lambda one: (one.name.namespace, one.name.table))
 
-    def set_state(
-        self, table_uuid: str, state: TableState, reason: str | None = None, within: Transaction | None = None
-    ) -> None:
+    def set_state(self, table_uuid: str, state: TableState, reason: str | None = None) -> None:
         """Suspend a table, or let it be refreshed again; then earlier failures no longer count."""
         values: dict[str, Any] = {"state": state, "reason": reason}
         if state == "active":
             values |= {"failures": 0, "retry_ms": None}
-        self._set(table_uuid, within, **values)
+        with self._ledger._writing() as connection:
+            connection.execute(update(dynamic_tables).where(dynamic_tables.c.table_uuid == table_uuid).values(**values))
 
     def refreshed(self, table_uuid: str, pinned_ms: int) -> None:
         """Record that the rows are those for the sources of a time; a table that had failed is active again."""
@@ -267,18 +262,10 @@ class DynamicTableRecords:
             where.append(follows(after, columns.started_ms, columns.id))
         return self._refreshes(where, limit)
 
-    def unfinished(self) -> list[RefreshRecord]:
-        """The refreshes that are in progress, or were left by an instance that is gone."""
-        return self._refreshes([dynamic_refreshes.c.state == "running"], None)
-
     def _refreshes(self, where: Sequence[ColumnElement[bool]], limit: int | None) -> list[RefreshRecord]:
         columns = dynamic_refreshes.c
         found = select(dynamic_refreshes).where(*where).order_by(columns.started_ms.desc(), columns.id).limit(limit)
         return [_refresh(row) for row in self._ledger.rows(found)]
-
-    def _set(self, table_uuid: str, within: Transaction | None, **values: Any) -> None:
-        with self._ledger._writing(within) as connection:
-            connection.execute(update(dynamic_tables).where(dynamic_tables.c.table_uuid == table_uuid).values(**values))
 
     def _found(self, *where: ColumnElement[bool], limit: int | None = None) -> list[DynamicTable]:
         columns = dynamic_tables.c
@@ -306,14 +293,6 @@ def forget_dynamic_table(connection: Connection, table_uuid: str) -> None:
     """Delete what is recorded of a dynamic table whose files are removed."""
     for kept in (dynamic_tables, dynamic_sources, dynamic_cursors, dynamic_refreshes):
         connection.execute(delete(kept).where(kept.c.table_uuid == table_uuid))
-
-
-_IS_HERE = dynamic_tables.c.table_uuid.not_in(select(places.c.table_uuid).where(places.c.state == "dropped"))
-
-
-def is_here() -> ColumnElement[bool]:
-    """The condition that a dynamic table is not dropped."""
-    return _IS_HERE
 
 
 def _place(name: TableName) -> dict[str, str]:

@@ -288,6 +288,7 @@ dynamic_refreshes = Table(
 )
 Index("dynamic_refreshes_of_table", dynamic_refreshes.c.table_uuid, dynamic_refreshes.c.started_ms)
 Index("dynamic_refreshes_by_place", dynamic_refreshes.c.tenant, dynamic_refreshes.c.started_ms)
+
 # Credentials that Firn gave out. The secret is not here: a key is recognised by its hash.
 api_keys = Table(
     "api_keys",

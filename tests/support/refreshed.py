@@ -13,8 +13,8 @@ from service.commits.edit_base import base_of
 from service.commits.local_rows import LocalResult, with_few_rows
 from service.engine.iceberg.swap import Gate, no_gate
 from service.engine.jobs.dynamic.analysed import analyse
-from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource
-from service.engine.jobs.dynamic.refresh import apply_change, replace_all
+from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource, StagedRefresh
+from service.engine.jobs.dynamic.refresh import commit_refresh, stage_all, stage_change
 from service.model.dynamic.plan import IncrementalPlan
 from service.model.dynamic.state import REFRESH_STATE_PROPERTY
 from service.model.names import TableName
@@ -57,16 +57,20 @@ class RefreshedTable:
 
     def build(self, gate: Gate = no_gate) -> RefreshCounts:
         """A full refresh."""
-        return self._done(replace_all, self.query, gate)
+        return self._done(stage_all, self.query, gate)
 
     def refresh(self, gate: Gate = no_gate) -> RefreshCounts:
         """An incremental refresh."""
-        return self._done(apply_change, self.plan_of, gate)
+        return self._done(stage_change, self.plan_of, gate)
 
-    def _done(self, job: Any, how: Any, gate: Gate) -> RefreshCounts:
+    def _done(self, stage: Callable[..., StagedRefresh], how: Any, gate: Gate) -> RefreshCounts:
+        def both(session: SparkSession, job: RefreshJob) -> tuple[int, RefreshCounts]:
+            staged = stage(session, job, how)
+            return commit_refresh(session, staged, uuid.uuid4().hex, gate), staged.counts
+
         tables = [source.loaded for source in self.sources]
         refresh = self.job(tables)
-        snapshot_id, counts = self.firn.app.engine.run(job, refresh, how, uuid.uuid4().hex, gate)
+        snapshot_id, counts = self.firn.app.engine.run(both, refresh)
         assert self.loaded.current_snapshot_id == snapshot_id
         self.read = [table.current_snapshot_id for table in tables]
         found: RefreshCounts = counts

@@ -17,12 +17,12 @@ from service.commits.holds import SnapshotHolds
 from service.dynamic.compiling import Compiled
 from service.dynamic.definitions import Definitions
 from service.dynamic.query.compiled import NotIncremental, QuerySource
-from service.dynamic.refresh.computation import Committer, commit
+from service.dynamic.refresh.computation import Committer
 from service.dynamic.refresh.failures import Failures
 from service.dynamic.refresh.passes import Passes, PassOptions
 from service.dynamic.refresh.refresher import Refresher
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob
-from service.engine.jobs.dynamic.refresh import stage_all, stage_change
+from service.engine.jobs.dynamic.refresh import commit_refresh, stage_all, stage_change
 from service.jobs.jobs import Jobs
 from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords
@@ -73,7 +73,7 @@ class RefreshEngine:
 
     def run_for(self, call: Any, job: Callable[..., Any], work: Any, *how: Any) -> Any:
         call.check()
-        if job is commit:
+        if job is commit_refresh:
             return self._commit(work, *how)
         assert job in (stage_all, stage_change)
         mode = "FULL" if job is stage_all else "INCREMENTAL"
@@ -189,9 +189,7 @@ class Refreshing:
         }
 
     def known(self, name: str) -> DynamicTable:
-        found = self.records.named(named(name))
-        assert found is not None
-        return found
+        return next(one for one in self.records.all() if one.name == named(name))
 
     def _by_spark_name(self, name: str) -> Table:
         for tenant, namespace in self.catalog.list_namespaces():

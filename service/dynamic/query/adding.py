@@ -15,9 +15,9 @@ from service.dynamic.query.limits import Limit, Pair
 from service.dynamic.query.operators import Group, Operator, Select, column
 from service.dynamic.query.result import KeptResult
 from service.dynamic.query.rows import NO_COLUMN, names
-from service.dynamic.query.sql_types import cast, is_floating
+from service.dynamic.query.sql_types import cast
 from service.model.dynamic.plan import RESULT, WEIGHT, ReplacedKeys, Step
-from service.model.schema.types import ColumnType, DecimalType, Primitive
+from service.model.schema.types import ColumnType, DecimalType, Primitive, is_floating
 
 _WIDEST = 27
 """The digits of a decimal that can be multiplied with a weight of ten digits."""

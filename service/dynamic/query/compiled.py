@@ -22,7 +22,7 @@ class QuerySource:
 
 @dataclass(frozen=True)
 class NotIncremental:
-    """Why a query is computed anew at each refresh."""
+    """Why a query is computed from scratch at each refresh."""
 
     code: str
     """Stable, such as LIMIT or NON_DETERMINISTIC."""

@@ -20,8 +20,7 @@ from service.dynamic.query.operators import (
     used,
     walk,
 )
-from service.dynamic.query.sql_types import is_floating
-from service.model.schema.types import ColumnType
+from service.model.schema.types import ColumnType, is_floating
 
 Types = Callable[[Operator, Sequence[exp.Expr]], list[ColumnType]]
 """The types of values over an operator's columns."""

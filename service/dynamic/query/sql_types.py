@@ -33,10 +33,6 @@ def typed_null(kind: ColumnType) -> exp.Expr | None:
     return cast(exp.Null(), kind)
 
 
-def is_floating(kind: ColumnType) -> bool:
-    return isinstance(kind, Primitive) and kind.name in ("float", "double")
-
-
 def has_map(kind: ColumnType) -> bool:
     """Whether values of the type are maps, or have maps in them: they cannot be compared."""
     match kind:

@@ -9,6 +9,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from service.dynamic.query.dialect import FirnSpark, parse, place_at
+from service.dynamic.query.tables import NAME_SHAPE, is_table_name
 from service.errors import InvalidQuery, did_you_mean
 from service.model.dynamic.definition import DynamicOptions
 from service.model.dynamic.target_lag import read_lag
@@ -70,11 +71,8 @@ class _Reader:
         parts = [self.identifier()]
         while self.accept("."):
             parts.append(self.identifier())
-        if len(parts) > 3 or (len(parts) == 3 and parts[0].lower() != "lake"):
-            problem = (
-                f"{'.'.join(parts)} is not the name of a table; write lake.namespace.table, namespace.table or table"
-            )
-            self.fail(problem, first)
+        if not is_table_name(parts):
+            self.fail(f"{'.'.join(parts)} is not the name of a table; write {NAME_SHAPE}", first)
         return (parts[-2] if len(parts) > 1 else None), parts[-1]
 
     def options(self) -> DynamicOptions:

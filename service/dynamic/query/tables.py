@@ -1,5 +1,6 @@
 """The tables that a query names."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,6 +11,7 @@ from service.errors import InvalidQuery
 from service.model.dynamic.plan import new
 from service.model.schema.types import fold_case
 
+NAME_SHAPE = "lake.namespace.table, namespace.table or table"
 _CATALOG = "lake"
 Names = tuple[str | None, str]
 
@@ -39,6 +41,11 @@ class NamedTable:
 def tables_named(query: str) -> tuple[NamedTable, ...]:
     """Each table of the query once; raises InvalidQuery if it cannot be read or names something else."""
     return named_in(query, parse(query))
+
+
+def is_table_name(parts: Sequence[str]) -> bool:
+    """Whether the parts of a name have the shape of a table's."""
+    return len(parts) < 3 or (len(parts) == 3 and parts[0].lower() == _CATALOG)
 
 
 def named_in(text: str, tree: exp.Expr) -> tuple[NamedTable, ...]:
@@ -88,9 +95,9 @@ def _table(text: str, node: exp.Table, ctes: frozenset[str], found: dict[Names, 
         return
     start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
     line, column = place_at(text, start)
-    if len(names) > 3 or (len(names) == 3 and names[0].lower() != _CATALOG):
+    if not is_table_name(names):
         problem = f"{'.'.join(names)} is not the name of a table (line {line}, column {column})"
-        raise InvalidQuery(f"{problem}; write lake.namespace.table, namespace.table or table", field="query")
+        raise InvalidQuery(f"{problem}; write {NAME_SHAPE}", field="query")
     if node.args.get("version") or node.args.get("when"):
         problem = f"{names[-1]} is named at a fixed snapshot (line {line}, column {column})"
         raise InvalidQuery(f"{problem}, but a dynamic table follows its sources; leave out AS OF", field="query")

@@ -19,7 +19,7 @@ from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
 from service.model.dynamic.plan import ReplacedKeys
 from service.model.dynamic.state import RefreshState, SourceState
-from service.model.schema.types import FLOATING, Primitive, TableSchema, without_hidden_columns
+from service.model.schema.types import TableSchema, is_floating, without_hidden_columns
 
 SHOWN = 20
 
@@ -164,5 +164,5 @@ def _key_columns(compiled: Compiled) -> tuple[str, ...]:
 
 def _exact(schema: TableSchema) -> tuple[str, ...]:
     shown = without_hidden_columns(schema).fields
-    exact = (one.name for one in shown if not (isinstance(one.type, Primitive) and one.type.name in FLOATING))
+    exact = (one.name for one in shown if not is_floating(one.type))
     return tuple(exact) or tuple(one.name for one in shown)

@@ -13,10 +13,9 @@ from service.dynamic.compiling import Compiled
 from service.dynamic.refresh.decision import Decision
 from service.dynamic.refresh.pins import PinnedSource, known_result, same_rows
 from service.engine.iceberg.reinitialise import ReinitialisedTable
-from service.engine.iceberg.swap import Gate
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, RefreshSource, StagedRefresh
 from service.engine.jobs.dynamic.refresh import PlanOf, commit_refresh, stage_all, stage_change
-from service.engine.session.engine import Engine, Session
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict
 from service.jobs.job import Job
 from service.jobs.jobs import Jobs
@@ -42,11 +41,6 @@ class Committer:
     settings: EditSettings
     reads_files: bool = True
     """Whether few rows are read in this process, and not by Spark."""
-
-
-def commit(session: Session, staged: StagedRefresh, batch: str, gate: Gate) -> int:
-    """The job that commits a refresh, on a lent session."""
-    return commit_refresh(staged, batch, gate)
 
 
 @dataclass
@@ -87,7 +81,7 @@ class Computation:
                 ours()
                 self.job.call.seal()
 
-            self.parts.engine.run_for(self.job.call, commit, one, batch, gate)
+            self.parts.engine.run_for(self.job.call, commit_refresh, one, batch, gate)
             self.counts = one.counts
 
         try:

@@ -14,7 +14,7 @@ from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.jobs.dynamic.job import SnapshotRange
 from service.errors import InvalidRequest
 from service.ledger.dynamic_tables import RefreshRecord
-from service.model.dynamic.definition import Definition, Mode
+from service.model.dynamic.definition import Definition
 from service.model.dynamic.plan import RefreshMode
 
 FIRST_BUILD, CURSOR_EXPIRED, RESULT_CHANGED = "FIRST_BUILD", "CURSOR_EXPIRED", "RESULT_CHANGED"
@@ -50,11 +50,6 @@ class Decision:
     work: Workload | None = None
     expected_s: float | None = None
     other_s: float | None = None
-
-    @property
-    def changed(self) -> frozenset[int]:
-        """The numbers of the sources whose rows have changed."""
-        return frozenset(number for number, change in enumerate(self.changes) if change.ranges)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -127,15 +122,15 @@ def decide(now: Situation, compiled: Compiled) -> Decision:
     if reason is None and _reads_other_columns(now, compiled):
         reason = SCHEMA_CHANGED
     if reason is not None:
-        return _full(now, mode, reason)
+        return in_full(now, reason)
     changes = now.changes()
     if not any(one.ranges for one in changes):
         return Decision("NO_DATA", NO_CHANGES, changes)
     if mode == "FULL":
-        return _full(now, mode, REFRESH_MODE)
+        return in_full(now, REFRESH_MODE)
     refused = compiled.query.not_incremental
     if refused is not None:
-        return _full(now, mode, f"NOT_INCREMENTAL:{refused.code}", refused.message)
+        return in_full(now, f"NOT_INCREMENTAL:{refused.code}", refused.message)
     work = workload(changes)
     if mode != "AUTO":
         return Decision("INCREMENTAL", REFRESH_MODE, changes, work)
@@ -190,13 +185,9 @@ def _chosen(choice: Choice, changes: tuple[SourceChange, ...], work: Workload) -
     return Decision(choice.mode, choice.reason, kept, work, choice.expected_s, choice.other_s)
 
 
-def in_full(now: Situation, reason: str) -> Decision:
+def in_full(now: Situation, reason: str, why: str = "") -> Decision:
     """The decision to compute the whole result. Raises NotIncrementalNow if the definition does not allow it."""
-    return _full(now, now.definition.options.refresh_mode, reason)
-
-
-def _full(now: Situation, mode: Mode, reason: str, why: str = "") -> Decision:
-    if mode == "INCREMENTAL_STRICT" and reason not in _STATED:
+    if now.definition.options.refresh_mode == "INCREMENTAL_STRICT" and reason not in _STATED:
         raise NotIncrementalNow(
             f"{now.definition.name.table} has REFRESH_MODE INCREMENTAL_STRICT, but would have to be computed in full: "
             f"{reason}{f' ({why})' if why else ''}; {_way_out(reason)}",

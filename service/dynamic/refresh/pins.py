@@ -61,13 +61,20 @@ class KnownResult:
 
 def known_result(table: Table, cursors: Cursors | None) -> KnownResult:
     """What a result stands for, by its own snapshots, and what the ledger knows of later snapshots of its sources."""
-    for commit in reversed(lineage(table)):
+    found = newest_state(table)
+    return KnownResult(None) if found is None else _known(found[1], cursors)
+
+
+def newest_state(table: Table, at: int | None = None) -> tuple[int, RefreshState] | None:
+    """What the rows of a result stand for, now or at a snapshot, and the snapshot that says so; None if it was not
+    built yet, or if others have changed its rows."""
+    for commit in reversed(lineage(table, at)):
         state = state_of(commit.summary)
         if state is not None:
-            return _known(state, cursors)
+            return commit.snapshot_id, state
         if not commit.leaves_rows:
             break
-    return KnownResult(None)
+    return None
 
 
 def last_known_result(table: Table, cursors: Cursors | None) -> KnownResult:

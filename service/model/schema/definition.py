@@ -19,6 +19,7 @@ from service.model.schema.types import (
     Struct,
     TableSchema,
     fold_case,
+    is_floating,
 )
 
 MAX_PRECISION = 38
@@ -217,7 +218,7 @@ def _map(keys: Mapping[str, Any], path: str, depth: int) -> Map:
         raise InvalidSchema.at(where, "the keys of a map are never null; remove 'required' or 'nullable'")
     if not isinstance(key, Primitive | DecimalType):
         raise InvalidSchema.at(where, f"a key is a single value, not {key}; use a plain type")
-    if isinstance(key, Primitive) and key.name in FLOATING:
+    if is_floating(key):
         raise InvalidSchema.at(
             where, f"{key} keys that look equal may differ; use string, long or decimal(p,s) for the keys"
         )

@@ -125,6 +125,10 @@ def resolve_field(
     return Field(name, found.type, required and found.required)
 
 
+def is_floating(kind: ColumnType) -> bool:
+    return isinstance(kind, Primitive) and kind.name in FLOATING
+
+
 def has_uuid(schema: TableSchema) -> bool:
     """Whether a column is a uuid, or a struct that contains one."""
     return any(contains_uuid(field.type) for field in schema.fields)

@@ -47,13 +47,8 @@ def test_the_base_tables_are_those_that_are_not_dynamic_each_once(graph: Graph) 
     assert len(graph.base_tables(["uuid-top", "uuid-apart"])) == 2
 
 
-def test_readers_and_sources_are_direct(graph: Graph) -> None:
-    assert sorted(names(graph.readers("uuid-bottom"))) == ["left", "right"]
+def test_sources_are_direct(graph: Graph) -> None:
     assert names(graph.sources("uuid-right")) == ["bottom"]
-
-
-def test_levels_are_as_deep_as_the_longest_way(graph: Graph) -> None:
-    assert [sorted(names(level)) for level in graph.levels()] == [["apart", "bottom"], ["left", "right"], ["top"]]
 
 
 def test_a_path_leads_from_a_table_to_one_that_depends_on_it(graph: Graph) -> None:
@@ -63,7 +58,3 @@ def test_a_path_leads_from_a_table_to_one_that_depends_on_it(graph: Graph) -> No
     )
     assert graph.path("uuid-left", "uuid-left") == ["uuid-left"]
     assert graph.path("uuid-top", "uuid-bottom") == []
-
-
-def test_a_graph_without_tables_has_no_levels() -> None:
-    assert Graph([]).levels() == []

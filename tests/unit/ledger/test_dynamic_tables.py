@@ -43,6 +43,11 @@ def take(ledger: Ledger, uuid: str, name: TableName, step: TableStep) -> None:
     tables.end(tables.begin(NewBatch(f"{step.kind}-{uuid}", name, uuid, step.kind, ["r"]), known, step), happened=True)
 
 
+def called(records: DynamicTableRecords, name: TableName) -> DynamicTable | None:
+    """The dynamic table of a name, unless it is dropped."""
+    return next((one for one in records.all() if one.name == name), None)
+
+
 def test_a_definition_is_read_as_it_was_written() -> None:
     full = replace(TOP, classes=("inner join", "aggregate"), full_code="LIMIT", full_reason="it has a LIMIT")
     assert read_definition(full.name, full.uuid, full.text) == full
@@ -51,10 +56,10 @@ def test_a_definition_is_read_as_it_was_written() -> None:
 def test_a_definition_is_found_by_uuid_and_by_name(records: DynamicTableRecords) -> None:
     records.put(TOP)
     found = known(records, "uuid-top")
-    assert found == records.named(named("top"))
+    assert found == called(records, named("top"))
     assert (found.definition, found.state, found.failures, found.refreshed_ms) == (TOP, "active", 0, None)
     assert records.find("uuid-other") is None
-    assert records.named(named("shop.top")) is None
+    assert called(records, named("shop.top")) is None
 
 
 def test_readers_are_the_tables_that_read_one_themselves(records: DynamicTableRecords) -> None:
@@ -87,8 +92,8 @@ def test_a_renamed_dynamic_table_keeps_its_definition_and_its_refreshes(
     records.put(defined("above", "top"))
     records.put_refresh(refreshed(dynamic("top"), 1))
     take(ledger, "uuid-top", named("top"), TableStep(RENAME, "first"))
-    assert records.named(named("top")) is None
-    assert records.named(named("first")) is not None
+    assert called(records, named("top")) is None
+    assert called(records, named("first")) is not None
     assert [one.table.table for one in records.refreshes("acme", RefreshFilter(table="first"))] == ["first"]
     above = known(records, "uuid-above")
     assert above.definition.sources[0].name.table == "first"
@@ -100,7 +105,7 @@ def test_a_dropped_table_is_listed_nowhere_until_it_is_restored(ledger: Ledger, 
     take(ledger, "uuid-above", named("above"), TableStep(DROP, keep_until_ms=1))
     assert [one.uuid for one in records.all()] == ["uuid-top"]
     assert records.readers(["uuid-top"]) == []
-    assert records.named(named("above")) is None
+    assert called(records, named("above")) is None
     assert records.of_tenant("acme")[-1].uuid == "uuid-top"
     take(ledger, "uuid-above", named("above"), TableStep(RESTORE, "above"))
     assert [one.uuid for one in records.readers(["uuid-top"])] == ["uuid-above"]
@@ -171,10 +176,10 @@ def test_a_refresh_is_read_as_it_was_recorded(records: DynamicTableRecords) -> N
     source = SourceState("shop", "customers", "uuid-shop.customers", 7, schema_id=3)
     running = refreshed(dynamic("top"), 1, state="running", mode=None, ended_ms=None, sources=(source,))
     records.put_refresh(running)
-    assert records.unfinished() == [running]
+    assert records.refreshes_of("uuid-top", 5, state="running") == [running]
     done = replace(running, state="done", mode="FULL", reason="INITIAL", ended_ms=2000, rows_added=3, details={"a": 1})
     records.put_refresh(done)
-    assert records.unfinished() == []
+    assert records.refreshes_of("uuid-top", 5, state="running") == []
     assert records.refreshes_of("uuid-top", 5) == [done]
     assert records.last_modes(["uuid-top", "uuid-none"]) == {"uuid-top": "FULL"}
 

@@ -35,6 +35,10 @@ class Relation:
     path: tuple[str, ...]
     columns: tuple[Named, ...]
 
+    def is_called(self, names: Sequence[str]) -> bool:
+        """Whether these are the last parts of its name, or all of them."""
+        return len(self.path) >= len(names) and all(map(same_name, self.path[-len(names) :], names))
+
 
 @dataclass
 class NameScope:

@@ -19,7 +19,7 @@ from service.dynamic.query.lower.functions import (
 )
 from service.dynamic.query.lower.subqueries import membership, scalar
 from service.dynamic.query.lower.windows import window
-from service.dynamic.query.operators import Select, column, used
+from service.dynamic.query.operators import Select, column
 
 _FIELDS: dict[type[exp.Expr], frozenset[str]] = {
     exp.In: frozenset({"this", "expressions"}),
@@ -207,11 +207,7 @@ def _known(ctx: Context, node: exp.Column, block: SelectBlock) -> exp.Expr:
 def _found(ctx: Context, node: exp.Column, parts: Sequence[exp.Expr], scope: NameScope) -> exp.Expr | None:
     names = [part.name for part in parts]
     for length in range(len(names) - 1, 0, -1):
-        owners = [
-            one
-            for one in scope.relations
-            if len(one.path) >= length and all(map(same_name, one.path[-length:], names[:length]))
-        ]
+        owners = [one for one in scope.relations if one.is_called(names[:length])]
         found = [new for one in owners for name, new in one.columns if same_name(name, names[length])]
         if len(found) > 1:
             ctx.wrong(f"{node.sql('spark')} is ambiguous; give the tables aliases", node)
@@ -254,8 +250,3 @@ def as_columns(ctx: Context, block: SelectBlock, values: Sequence[exp.Expr]) -> 
         kept = {name: column(name) for name in block.operator.produced}
         block.operator = Select(block.operator, {**kept, **new})
     return found
-
-
-def is_outer(value: exp.Expr, block: SelectBlock) -> bool:
-    """Whether the expression reads columns of the query around the block."""
-    return not used([value]) <= set(block.operator.produced)

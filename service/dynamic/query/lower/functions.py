@@ -2,6 +2,7 @@
 
 from sqlglot import exp
 
+from service.guard import functions as guard
 from service.guard.functions import split_words
 
 SCALAR = split_words(
@@ -59,9 +60,7 @@ PLACES = split_words("row_number ntile lag lead first_value last_value nth_value
 WITH_UNIT = split_words("dateadd date_add datediff date_diff timestampadd timestampdiff")
 """Functions whose first argument is a unit of time if they have three."""
 UNITS = split_words("year quarter month week day dayofyear hour minute second millisecond microsecond")
-GENERATORS = split_words(
-    "explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack variant_explode"
-)
+GENERATORS = guard.GENERATORS | {"variant_explode"}
 CLOCK = split_words(
     """
     curdate current_date current_time current_timestamp current_timezone localtimestamp now getdate

@@ -4,7 +4,6 @@ from sqlglot import exp
 
 from service.dynamic.query.lower.context import Context, Cte, Lowered, Named, NameScope, SelectBlock, same_name
 from service.dynamic.query.lower.expressions import as_columns, has_aggregate, lower
-from service.dynamic.query.lower.functions import COUNTS
 from service.dynamic.query.lower.joins import from_clause
 from service.dynamic.query.lower.subqueries import add_condition, add_join, emptied, inner_sides
 from service.dynamic.query.lower.windows import partitioned
@@ -106,7 +105,7 @@ def _result(ctx: Context, node: exp.Select, block: SelectBlock, outputs: Items, 
         aggregates = set(block.group.aggregates)
         if not used([value]) <= aggregates:
             ctx.refuse("CORRELATED", "the value of a correlated subquery reads more than its aggregates", node)
-        empty = emptied(value, block.group, COUNTS)
+        empty = emptied(value, block.group)
     return Lowered(operator, named, block.outer, empty)
 
 
@@ -150,11 +149,7 @@ def _starred(ctx: Context, node: exp.Expr, star: exp.Star, scope: NameScope) -> 
     columns = list(scope.visible)
     if isinstance(node, exp.Column):
         owner = [part.name for part in node.parts[:-1]]
-        owners = [
-            one
-            for one in scope.relations
-            if len(one.path) >= len(owner) and all(map(same_name, one.path[-len(owner) :], owner))
-        ]
+        owners = [one for one in scope.relations if one.is_called(owner)]
         if len(owners) != 1:
             ctx.wrong(f"{'.'.join(owner)} is not a table in FROM", node)
         columns = list(owners[0].columns)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from service.dynamic.query.lower.context import Context, Lowered, SelectBlock
+from service.dynamic.query.lower.functions import COUNTS
 from service.dynamic.query.operators import (
     Filter,
     Group,
@@ -257,12 +258,12 @@ def _single(name: str) -> exp.Expr:
     return exp.Anonymous(this="element_at", expressions=[values, place])
 
 
-def emptied(value: exp.Expr, group: Group, counts: frozenset[str]) -> exp.Expr:
+def emptied(value: exp.Expr, group: Group) -> exp.Expr:
     """An expression over aggregates as it is without any row."""
     nothing: dict[str, exp.Expr] = {}
     for name, aggregate in group.aggregates.items():
         call = aggregate.this if isinstance(aggregate, exp.Filter) else aggregate
-        zero = str(call.this).lower() in counts
+        zero = str(call.this).lower() in COUNTS
         nothing[name] = exp.Literal.number(0) if zero else exp.Null()
     if isinstance(value, exp.Column):
         return nothing.get(value.name, value)

@@ -17,7 +17,7 @@ from service.engine.session.spark_types import SparkSession
 from service.engine.sql.content import comparable
 from service.engine.sql.sql import identifier
 from service.model.dynamic.plan import RESULT, WEIGHT, ReplacedKeys
-from service.model.schema.types import FLOATING, Field, Primitive, TableSchema
+from service.model.schema.types import Field, TableSchema, is_floating
 
 _COMPUTED, _ANY, _NET = "_firn_computed", "_firn_any_key", "_firn_audited"
 # A part of the rows is chosen by a number from 0 to this one.
@@ -103,7 +103,7 @@ def _chosen(sample: AuditSample, schema: TableSchema) -> str:
 
 def _rounded(field: Field) -> str:
     name = identifier(field.name)
-    if not (isinstance(field.type, Primitive) and field.type.name in FLOATING):
+    if not is_floating(field.type):
         return name
     return f"CAST(CASE WHEN {name} IS NOT NULL THEN format_string('%.11e', CAST({name} AS DOUBLE)) END AS {field.type})"
 

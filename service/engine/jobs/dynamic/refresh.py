@@ -10,7 +10,7 @@ from functools import partial
 
 from service.engine.iceberg.layout import LayoutBasis
 from service.engine.iceberg.staging import StagedFiles, stage_rows
-from service.engine.iceberg.swap import CommitTarget, Gate, Tag
+from service.engine.iceberg.swap import CommitTarget, Gate
 from service.engine.iceberg.tables import as_if
 from service.engine.jobs.dynamic import statements
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, StagedRefresh
@@ -127,27 +127,11 @@ def _nothing(session: SparkSession, job: RefreshJob) -> StagedRefresh:
     )
 
 
-def commit_refresh(staged: StagedRefresh, batch: str, gate: Gate, tag: Tag | None = None) -> int:
+def commit_refresh(session: SparkSession, staged: StagedRefresh, batch: str, gate: Gate) -> int:
     """Commit a refresh, with its state, and return the snapshot's id. If nothing changed, the commit has no files.
 
     Raises FilesChanged if the rows that it deletes were deleted or rewritten since, RowCountMismatch if the numbers of
     rows do not add up, TableChanged if the table is another one, and what the gate raises; then nothing was changed,
     and what was written is deleted.
     """
-    return commit_staged(staged.edit, batch, gate, tag)
-
-
-def replace_all(
-    session: SparkSession, job: RefreshJob, full_sql: str, batch: str, gate: Gate
-) -> tuple[int, RefreshCounts]:
-    """Both steps of a full refresh. Returns the snapshot's id."""
-    staged = stage_all(session, job, full_sql)
-    return commit_refresh(staged, batch, gate), staged.counts
-
-
-def apply_change(
-    session: SparkSession, job: RefreshJob, plan_of: PlanOf, batch: str, gate: Gate
-) -> tuple[int, RefreshCounts]:
-    """Both steps of an incremental refresh. Returns the snapshot's id."""
-    staged = stage_change(session, job, plan_of)
-    return commit_refresh(staged, batch, gate), staged.counts
+    return commit_staged(staged.edit, batch, gate)

@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from service.engine.jobs.dynamic.job import RefreshJob
 from service.engine.jobs.select import aggregate_from_metadata
+from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import SparkSession
 from service.model.schema.types import has_uuid
 
@@ -27,7 +28,7 @@ def for_refresh(session: SparkSession, job: RefreshJob, *, full: bool = False) -
         yield
         return
     # Adaptive execution runs a job for each stage.
-    with _set(session, _ADAPTIVE, "false"):
+    with spark_setting(session, _ADAPTIVE, "false"):
         yield
 
 
@@ -37,18 +38,8 @@ def in_one_task(session: SparkSession) -> Iterator[None]:
     broadcasts, and no generated code, whose compilation takes longer than few rows do."""
     with ExitStack() as stack:
         for name, value in _ONE_TASK.items():
-            stack.enter_context(_set(session, name, value))
+            stack.enter_context(spark_setting(session, name, value))
         yield
-
-
-@contextmanager
-def _set(session: SparkSession, name: str, value: str) -> Iterator[None]:
-    before = str(session.conf.get(name))
-    session.conf.set(name, value)
-    try:
-        yield
-    finally:
-        session.conf.set(name, before)
 
 
 def few_rows(job: RefreshJob) -> bool:
