@@ -24,6 +24,7 @@ from service.operations.operation import (
     Metadata,
     Result,
     ReturnedId,
+    async_field,
     omit_when_null,
     operation,
 )
@@ -49,11 +50,7 @@ EXAMPLES = (
 class RefreshDynamicTable(DynamicTableChange):
     operation: Literal["REFRESH_DYNAMIC_TABLE"]
     cascade: bool = Field(default=False, description="also refresh the dynamic tables that depend on it")
-    async_: bool = Field(
-        default=False,
-        alias="async",
-        description="respond with a job's id: GET /jobs/{id} shows its progress, DELETE cancels it",
-    )
+    async_: bool = async_field()
 
 
 class RefreshedTable(BaseModel):
