@@ -123,7 +123,7 @@ class AuditLog:
 
     def _write_line(self, entry: AuditRecord) -> None:
         assert self._file is not None
-        line = json.dumps(shown(entry), default=str, ensure_ascii=False)
+        line = json.dumps(_fields(entry), default=str, ensure_ascii=False)
         self._file.handle(logging.LogRecord("firn.audit", logging.INFO, "", 0, line, (), None))
 
     def _write_regularly(self) -> None:
@@ -148,8 +148,8 @@ class AuditLog:
             log.error("old entries of the audit log could not be deleted: %s", e.message)
 
 
-def shown(entry: AuditRecord) -> dict[str, Any]:
-    """An entry as JSON lines and AUDIT_LOG have it."""
+def _fields(entry: AuditRecord) -> dict[str, Any]:
+    """An entry as its JSON line has it: without empty fields."""
     fields = {
         "answered_at": utc(entry.at_ms).isoformat().replace("+00:00", "Z"),
         "request_id": entry.request_id,

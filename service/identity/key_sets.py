@@ -88,13 +88,8 @@ def parse(text: bytes) -> dict[str | None, PyJWK]:
             continue
         try:
             key = PyJWK.from_dict({name: value for name, value in each.items() if name != "d"})
-        except (
-            PyJWTError,
-            ValueError,
-            TypeError,
-            KeyError,
-        ):  # of a kind that this version does not know; the others are of use
-            continue
+        except (PyJWTError, ValueError, TypeError, KeyError):
+            continue  # of a kind that this version does not know; the others are of use
         if isinstance(each.get("kid"), str):
             keys[each["kid"]] = key
         elif len(listed) == 1:
