@@ -88,7 +88,7 @@ class AuditLog:
         return self._records.find(which, limit, after)
 
     def flush(self) -> None:
-        """Write what waits. What the ledger does not take waits on; the file has it already."""
+        """Write the waiting entries. Those that the ledger does not accept keep waiting; the file has them already."""
         with self._flushing:
             with self._changed:
                 entries, lost = list(self._waiting), self._lost
@@ -111,7 +111,7 @@ class AuditLog:
                     self._unrecorded.popleft()
 
     def close(self) -> None:
-        """Write what waits, and stop."""
+        """Write the waiting entries, and stop."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -167,7 +167,7 @@ def _fields(entry: AuditRecord) -> dict[str, Any]:
 
 
 def audit_log(settings: Settings, records: AuditRecords) -> AuditLog:
-    """The part, by the settings."""
+    """The audit log that the settings describe."""
     audit = settings.audit
     by_default = settings.authenticates or audit.file is not None
     return AuditLog(audit, records, on=by_default if audit.enabled is None else audit.enabled)

@@ -17,7 +17,7 @@ from handlers.drop_dynamic_table import DropDynamicTable, DropDynamicTableResult
 from handlers.list_dynamic_tables import ListDynamicTables, ListDynamicTablesResult
 from handlers.refresh_dynamic_table import RefreshDynamicTable, RefreshDynamicTableResult
 from handlers.refresh_history import RefreshHistory, RefreshHistoryResult
-from service.api.exchange import api_of, call_of, disconnected, failures, read_body, response_of
+from service.api.exchange import api_of, call_of, check_flag, disconnected, failures, read_body, response_of
 from service.errors import InvalidRequest
 from service.model import wire
 from service.operations.operation import Example
@@ -208,8 +208,7 @@ def _parameters(request: Request, model: type[OperationRequest]) -> dict[str, An
 def _typed(name: str, text: str, kind: Any) -> Any:
     kinds = (kind, *get_args(kind))
     if bool in kinds:
-        if text not in ("true", "false"):
-            raise InvalidRequest(f"{name} is {text[:80]!r}; send true or false", field=name)
+        check_flag(name, text)
         return text == "true"
     if int in kinds:
         if not (text.isascii() and text.isdecimal() and len(text) < 19):
