@@ -15,7 +15,15 @@ from service.operations.dynamic.examples import CREATED, DETAILS
 from service.operations.dynamic.requests import DynamicTableChange, Number
 from service.operations.dynamic.results import SourceSnapshot, source_snapshots
 from service.operations.examples import response
-from service.operations.operation import AcceptedResult, Example, Metadata, Result, omit_when_null, operation
+from service.operations.operation import (
+    AcceptedResult,
+    Example,
+    Metadata,
+    Result,
+    async_field,
+    omit_when_null,
+    operation,
+)
 
 EXAMPLES = (
     Example(
@@ -47,11 +55,7 @@ class AuditDynamicTable(DynamicTableChange):
         default=None, ge=0, lt=1 << 31, description="choose the same keys as an earlier audit with this seed"
     )
     repair: bool = Field(default=False, description="replace the rows that differ, if any of those compared does")
-    async_: bool = Field(
-        default=False,
-        alias="async",
-        description="respond with a job's id: GET /jobs/{id} shows its progress, DELETE cancels it",
-    )
+    async_: bool = async_field()
 
 
 class DifferingRowEntry(BaseModel):

@@ -12,7 +12,7 @@ from service.model.call import Call
 from service.model.identity.principal import EVERY, Access
 from service.model.times import read_time_ms, utc
 from service.operations.examples import response
-from service.operations.operation import Example, Request, Result, omit_when_null, operation
+from service.operations.operation import Example, Reach, Request, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged
 
 EXAMPLES = (
@@ -37,7 +37,7 @@ class AuditLogRequest(Paged, Request):
     before: str | None = Field(default=None, description="only requests before this time")
 
     @property
-    def reach(self) -> Literal["namespace", "tenant", "somewhere"]:
+    def reach(self) -> Reach:
         return "tenant"
 
 

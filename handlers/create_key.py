@@ -67,6 +67,6 @@ def create_key(request: CreateKey, call: Call, api_keys: ApiKeys) -> CreateKeyRe
         api_key=new.text,
         key_id=new.record.id,
         principal=new.record.principal,
-        roles=new.record.roles.split("\n"),
+        roles=new.record.role_list,
         expires_at=utc_or_none(new.record.expires_ms),
     )

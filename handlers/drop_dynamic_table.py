@@ -8,7 +8,7 @@ from pydantic import Field
 from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.dynamic.definitions import Definitions
-from service.errors import ConfirmationRequired, Forbidden, TableNotFound
+from service.errors import Forbidden, TableNotFound
 from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
 from service.model.identity.principal import Role
@@ -19,7 +19,7 @@ from service.operations.dynamic.requests import DynamicTableChange
 from service.operations.dynamic.results import TableAddress
 from service.operations.examples import response
 from service.operations.operation import Example, Result, omit_when_null, operation
-from service.tables.life import DroppedTable, TableLifecycle
+from service.tables.life import DroppedTable, TableLifecycle, check_purge
 
 EXAMPLES = (
     Example(
@@ -69,12 +69,7 @@ def drop_dynamic_table(
     request: DropDynamicTable, call: Call, commits: Commits, definitions: Definitions, life: TableLifecycle
 ) -> DropDynamicTableResult:
     """Drop a dynamic table, which RESTORE_TABLE can restore. It is refused while other dynamic tables read it."""
-    if request.purge and not request.confirm:
-        raise ConfirmationRequired(
-            "purge deletes every file of the table for good; send confirm: true to do it, "
-            "or leave purge out, so that RESTORE_TABLE can restore it",
-            field="confirm",
-        )
+    check_purge(purge=request.purge, confirm=request.confirm)
     try:
         dependents = [] if commits.earlier_batch(call) else _dependents(request, call, definitions)
         for one in dependents:

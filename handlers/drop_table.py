@@ -7,14 +7,14 @@ from pydantic import Field
 
 from service.catalog.tables import Table
 from service.dynamic.definitions import Definitions
-from service.errors import ConfirmationRequired, InvalidRequest, TableNotFound
+from service.errors import InvalidRequest, TableNotFound
 from service.model.call import Call
 from service.model.dynamic.definition import is_dynamic_table
 from service.model.identity.principal import Role
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Example, Result, omit_when_null, operation
-from service.tables.life import TableLifecycle
+from service.tables.life import TableLifecycle, check_purge
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "scratch"}
 GIVEN = (create_table(ADDRESS, {"id": "long"}),)
@@ -94,12 +94,7 @@ def drop_table(request: DropTable, call: Call, life: TableLifecycle, definitions
                 call.principal,
             )
 
-    if request.purge and not request.confirm:
-        raise ConfirmationRequired(
-            "purge deletes every file of the table for good; send confirm: true to do it, "
-            "or leave purge out, so that RESTORE_TABLE can restore it",
-            field="confirm",
-        )
+    check_purge(purge=request.purge, confirm=request.confirm)
     try:
         dropped = life.drop(request.table_name, call, purge=request.purge, check=check)
     except TableNotFound:

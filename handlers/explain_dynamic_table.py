@@ -14,7 +14,7 @@ from service.model.dynamic.plan import IncrementalPlan, WeightedRows
 from service.model.names import TableName
 from service.operations.dynamic.examples import ADDRESSES, BASES, CREATED, DETAILS, TENANT
 from service.operations.dynamic.requests import NamedDynamicTable
-from service.operations.dynamic.results import TableAddress
+from service.operations.dynamic.results import NotIncrementalReason, TableAddress
 from service.operations.examples import response
 from service.operations.operation import Example, Request, Result, omit_when_null, operation
 
@@ -67,11 +67,9 @@ class ExplainDynamicTable(NamedDynamicTable, Request):
     )
 
 
-class NotIncrementalPlace(BaseModel):
+class NotIncrementalPlace(NotIncrementalReason):
     """Why a query is computed in full at each refresh."""
 
-    code: str = Field(description="a stable code")
-    message: str = Field(description="the reason in words")
     line: int | None = omit_when_null("its line in the query, from 1")
     column: int | None = omit_when_null("its column in that line, from 1")
 
@@ -166,9 +164,9 @@ def _changed(request: ExplainDynamicTable, compiled: Compiled) -> frozenset[int]
 
 
 def _plan(plan: IncrementalPlan) -> RefreshPlan:
-    rows = isinstance(plan.change, WeightedRows)
+    keys = None if isinstance(plan.change, WeightedRows) else list(plan.change.columns)
     return RefreshPlan(
-        applied="by rows" if rows else "by keys",
-        keys=None if isinstance(plan.change, WeightedRows) else list(plan.change.columns),
+        applied="by rows" if keys is None else "by keys",
+        keys=keys,
         steps=[PlanStep(view=step.view, sql=step.sql, kept=step.kept) for step in plan.steps],
     )

@@ -66,7 +66,7 @@ def _listed(record: ApiKeyRecord, now: int) -> ListedKey:
         key_id=record.id,
         principal=record.principal,
         name=record.name or None,
-        roles=record.roles.split("\n"),
+        roles=record.role_list,
         live=record.is_live(now),
         created_at=utc(record.created_ms),
         created_by=record.created_by,

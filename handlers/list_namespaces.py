@@ -7,7 +7,7 @@ from pydantic import Field
 from service.catalog.tables import Catalog
 from service.model.call import Call
 from service.operations.examples import response
-from service.operations.operation import Example, Request, Result, operation
+from service.operations.operation import Example, Reach, Request, Result, operation
 from service.operations.paging import Page, Paged, limit_field
 
 TENANT = {"tenant_id": "acme"}
@@ -28,7 +28,7 @@ class ListNamespaces(Paged, Request):
     namespace: str | None = Field(default=None, description="only this namespace, if it exists")  # type: ignore[assignment]
 
     @property
-    def reach(self) -> Literal["namespace", "tenant", "somewhere"]:
+    def reach(self) -> Reach:
         return "somewhere"
 
 

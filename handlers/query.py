@@ -30,7 +30,7 @@ from service.model.query.plan import QueryParts
 from service.model.times import utc
 from service.operations.dynamic.results import SourceSnapshot, TableAddress, source_snapshots
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Example, Metadata, Request, Result, omit_when_null, operation
+from service.operations.operation import Example, Metadata, Reach, Request, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged
 from service.queries.reading import Pin, Reading, ReadOptions, read_parts, read_sql
 from service.queries.streaming.accept import Form, accepted_format
@@ -146,7 +146,7 @@ class Query(Paged, Request):
     params: dict[str, Any] | None = Field(default=None, description="values of the parameters in `sql`, such as `:id`")
 
     @property
-    def reach(self) -> Literal["namespace", "tenant", "somewhere"]:
+    def reach(self) -> Reach:
         """SQL names its tables and their namespaces, and each of them is checked."""
         return "namespace" if self.sql is None else "somewhere"
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from service.dynamic.definitions import Definitions
 from service.dynamic.refresh.passes import Passes, PassOptions, PassOutcome, PassState, TableInPass
@@ -17,6 +17,7 @@ from service.model.dynamic.plan import RefreshMode
 from service.model.times import utc, utc_or_none
 from service.operations.dynamic.examples import CREATED, DETAILS
 from service.operations.dynamic.requests import DynamicTableChange
+from service.operations.dynamic.results import TableAddress
 from service.operations.examples import response
 from service.operations.operation import (
     AcceptedResult,
@@ -24,6 +25,7 @@ from service.operations.operation import (
     Metadata,
     Result,
     ReturnedId,
+    async_field,
     omit_when_null,
     operation,
 )
@@ -49,18 +51,12 @@ EXAMPLES = (
 class RefreshDynamicTable(DynamicTableChange):
     operation: Literal["REFRESH_DYNAMIC_TABLE"]
     cascade: bool = Field(default=False, description="also refresh the dynamic tables that depend on it")
-    async_: bool = Field(
-        default=False,
-        alias="async",
-        description="respond with a job's id: GET /jobs/{id} shows its progress, DELETE cancels it",
-    )
+    async_: bool = async_field()
 
 
-class RefreshedTable(BaseModel):
+class RefreshedTable(TableAddress):
     """What the pass did with a dynamic table."""
 
-    namespace: str = Field(description="its namespace")
-    table: str = Field(description="its name")
     state: PassState = Field(
         description="`done`; `failed`; `held_back` because of one of its sources; or `as_it_is`: it is suspended, a "
         "later refresh came first, or you may not write it"

@@ -57,7 +57,7 @@ def rotate_key(request: RotateKey, call: Call, api_keys: ApiKeys) -> RotateKeyRe
         api_key=new.text,
         key_id=new.record.id,
         principal=new.record.principal,
-        roles=new.record.roles.split("\n"),
+        roles=new.record.role_list,
         expires_at=utc_or_none(new.record.expires_ms),
         old_key_ends_at=utc(ends_ms),
     )

@@ -263,10 +263,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     keepers = (holds.keeps, awaited, built_on, needed_snapshots(settings, ledger))
     undos = Undos(iceberg.edits, engine, commits, UndoRecords(ledger), holds)
     expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, undos.keeps)
-    expiry, schedules = (
-        Expiry(expirer.by_policy),
-        compose_schedules(iceberg.compaction, catalog, ledger, jobs, metrics, identities.of_owner, shown_run),
-    )
+    expiry = Expiry(expirer.by_policy)
+    schedules = compose_schedules(iceberg.compaction, catalog, ledger, jobs, metrics, identities.of_owner, shown_run)
     commits.when_committed(expiry.after_commit)
     adviser = Adviser(iceberg, catalog, jobs.records, query_log, metrics)
     compactions = Compactions(

@@ -16,7 +16,17 @@ from starlette.requests import ClientDisconnect
 from handlers.upsert import UpsertResult
 from handlers.write import Batch, WriteMetadata, WriteResult
 from service.api import bulk_upsert
-from service.api.exchange import NoResponse, api_of, authorised, call_of, disconnected, drain, failures, response_of
+from service.api.exchange import (
+    NoResponse,
+    api_of,
+    authorised,
+    call_of,
+    check_flag,
+    disconnected,
+    drain,
+    failures,
+    response_of,
+)
 from service.commits.small_files import NOT_CHECKED
 from service.errors import BodyTooLarge, Cancelled, FirnError, InvalidRequest, nearest
 from service.jobs.job import BULK, Job
@@ -153,8 +163,8 @@ def _check_parameters(request: Request, in_background: str | None, mode: str, ke
             "mode overwrite",
             field="mode",
         )
-    if in_background not in (None, "true", "false"):
-        raise InvalidRequest(f"async is {in_background[:80]!r}; send true or false", field="async")
+    if in_background is not None:
+        check_flag("async", in_background)
     if key is not None and not 1 <= len(key) <= _LONGEST_KEY:
         raise InvalidRequest(
             f"Idempotency-Key has {len(key)} characters; send 1 to {_LONGEST_KEY}", field="idempotency_key"

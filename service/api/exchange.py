@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from service.api.docs_page import error_classes
-from service.errors import BodyTooLarge, Cancelled, FirnError, TooManyRequests
+from service.errors import BodyTooLarge, Cancelled, FirnError, InvalidRequest, TooManyRequests
 from service.model.call import Call, Credential
 from service.model.names import TableName, check_name
 from service.operations.operation import Parts
@@ -168,6 +168,12 @@ class NoResponse(Response):
         request = Request(scope)
         call = call_of(request)
         api_of(request).pipeline.audit_log.add(call, call.route, Cancelled.code, _CLIENT_GONE)
+
+
+def check_flag(name: str, text: str) -> None:
+    """Raise InvalidRequest if a query parameter is neither `true` nor `false`."""
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"{name} is {text[:80]!r}; send true or false", field=name)
 
 
 async def read_body(request: Request, held: HeldMemory) -> bytes:

@@ -1,4 +1,4 @@
-"""The guard of all routes: nobody gets further than here without a credential, on whatever path."""
+"""The guard of all routes: a request without a valid credential is refused, whatever its path."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _BEARER, _API_KEY = "bearer", "apiKey"
 
 
 async def refusal(request: Request) -> FirnError | None:
-    """Why a request does not get to its route; None if it does. Its call then knows its sender."""
+    """Why a request is refused before its route gets it; None if it is not. Its call then knows its sender."""
     api, path = api_of(request), request.scope["path"]
     if not api.pipeline.identities.required or _is_open(path, docs=api.service.settings.auth.public_docs):
         return None
@@ -49,7 +49,7 @@ def audited(request: Request, send: Send) -> Send:
 
 
 def declare(document: dict[str, Any]) -> None:
-    """Say in the OpenAPI document which credentials the routes take."""
+    """Say in the OpenAPI document which credentials the routes accept."""
     document["components"]["securitySchemes"] = {
         _BEARER: {
             "type": "http",

@@ -10,7 +10,16 @@ from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect
 
 from handlers.ingest import IngestResult
-from service.api.exchange import NoResponse, api_of, authorised, call_of, disconnected, failures, response_of
+from service.api.exchange import (
+    NoResponse,
+    api_of,
+    authorised,
+    call_of,
+    check_flag,
+    disconnected,
+    failures,
+    response_of,
+)
 from service.errors import BodyTooLarge, InvalidRequest, nearest
 from service.ingest.history import INGEST
 from service.ingest.sources.uploads import Upload, Uploads
@@ -130,8 +139,7 @@ def _check_parameters(request: Request, flags: dict[str, str], date: str, name: 
                 f"{parameter[:80]!r} is not a parameter; {hint}", field=parameter[:80], suggestion=near
             )
     for flag, text in flags.items():
-        if text not in ("true", "false"):
-            raise InvalidRequest(f"{flag} is {text[:80]!r}; send true or false", field=flag)
+        check_flag(flag, text)
     if not date:
         raise InvalidRequest(
             "date is missing; send the date that the rows belong to, as ?date=2024-01-31", field="date"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TextIO
 
-from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Request, Response, UsageError
+from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Request, Response
 from service.cli.connection.jobs import run_as_job
 from service.cli.connection.lists import whole_list
 from service.cli.connection.remote import SHORT_PAUSES_S, Connection
@@ -61,7 +61,7 @@ class Invocation:
         if self.connection is not None:
             yield self.connection
             return
-        from service.cli.connection.targets import ConnectionOptions, open_connection
+        from service.cli.connection.targets import ConnectionOptions, api_key_of, open_connection
 
         options = ConnectionOptions(
             url=self.url,
@@ -69,7 +69,7 @@ class Invocation:
             background=not self.args.no_background,
             pauses_s=SHORT_PAUSES_S if pauses_s is None else pauses_s,
             uploads=uploads,
-            api_key=api_key_of(self.args, self.environ),
+            api_key=api_key_of(getattr(self.args, "api_key", None), self.environ),
         )
         with closing(open_connection(options, self.environ, self.notify)) as connection:
             yield connection
@@ -135,14 +135,6 @@ class Invocation:
         if self.output != "table" or not self.stderr.isatty():
             return nullcontext(lambda job: None)
         return progress_line(self.stderr, what)
-
-
-def api_key_of(args: Args, environ: Mapping[str, str]) -> str | None:
-    """The API key of the profile or of the environment. It is never an argument, which other users could see."""
-    key = str(getattr(args, "api_key", None) or environ.get("FIRN_API_KEY", "")).strip()
-    if not key.isascii() or not key.isprintable():
-        raise UsageError("the API key has characters that no key has; copy it again")
-    return key or None
 
 
 def failure(code: str, message: str) -> Response:

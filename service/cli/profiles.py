@@ -36,7 +36,7 @@ def read(environ: Mapping[str, str]) -> dict[str, Profile]:
 
 
 def write(environ: Mapping[str, str], profiles: Mapping[str, Profile]) -> None:
-    """Replace all profiles. There may be a login or a key in it, so only the user can read the file."""
+    """Replace all profiles. They may contain a login or an API key, so only the user can read the file."""
     path = path_of(environ)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = path.with_suffix(f".{os.getpid()}")

@@ -170,7 +170,7 @@ class ApiKeys:
 
 
 def grants_of(record: ApiKeyRecord) -> tuple[Grant, ...]:
-    return tuple(Grant.parse(role, "roles") for role in record.roles.split("\n"))
+    return tuple(Grant.parse(role, "roles") for role in record.role_list)
 
 
 def _check_may_manage(by: Principal, grants: Sequence[Grant]) -> None:

@@ -88,7 +88,7 @@ class AuditLog:
         return self._records.find(which, limit, after)
 
     def flush(self) -> None:
-        """Write what waits. What the ledger does not take waits on; the file has it already."""
+        """Write the waiting entries. Those that the ledger does not accept keep waiting; the file has them already."""
         with self._flushing:
             with self._changed:
                 entries, lost = list(self._waiting), self._lost
@@ -111,7 +111,7 @@ class AuditLog:
                     self._unrecorded.popleft()
 
     def close(self) -> None:
-        """Write what waits, and stop."""
+        """Write the waiting entries, and stop."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -123,7 +123,7 @@ class AuditLog:
 
     def _write_line(self, entry: AuditRecord) -> None:
         assert self._file is not None
-        line = json.dumps(shown(entry), default=str, ensure_ascii=False)
+        line = json.dumps(_fields(entry), default=str, ensure_ascii=False)
         self._file.handle(logging.LogRecord("firn.audit", logging.INFO, "", 0, line, (), None))
 
     def _write_regularly(self) -> None:
@@ -148,8 +148,8 @@ class AuditLog:
             log.error("old entries of the audit log could not be deleted: %s", e.message)
 
 
-def shown(entry: AuditRecord) -> dict[str, Any]:
-    """An entry as JSON lines and AUDIT_LOG have it."""
+def _fields(entry: AuditRecord) -> dict[str, Any]:
+    """An entry as its JSON line has it: without empty fields."""
     fields = {
         "answered_at": utc(entry.at_ms).isoformat().replace("+00:00", "Z"),
         "request_id": entry.request_id,
@@ -167,7 +167,7 @@ def shown(entry: AuditRecord) -> dict[str, Any]:
 
 
 def audit_log(settings: Settings, records: AuditRecords) -> AuditLog:
-    """The part, by the settings."""
+    """The audit log that the settings describe."""
     audit = settings.audit
     by_default = settings.authenticates or audit.file is not None
     return AuditLog(audit, records, on=by_default if audit.enabled is None else audit.enabled)

@@ -29,7 +29,7 @@ def local_api_keys(settings: Settings) -> Iterator[ApiKeys]:
 
 
 def compose_identities(settings: Settings, ledger: Ledger) -> Identities:
-    """The part, by the settings; SettingsError if these are not complete."""
+    """The identities that the settings describe; SettingsError if these are not complete."""
     jwt, keys = settings.auth.jwt, ApiKeys(ApiKeyRecords(ledger))
     if not settings.authenticates:
         return Identities(False, keys)

@@ -19,7 +19,7 @@ from service.settings import SettingsError
 
 log = logging.getLogger("firn.identity")
 Read = Callable[[], bytes]
-# An unknown key id makes the set be read again, but not more often than this: anybody can invent key ids.
+# The set is read again for an unknown key id, but not more often than this: anybody can invent key ids.
 _NOT_AGAIN_FOR_S = 10.0
 _TIMEOUT_S = 5
 _MOST_BYTES = 1 << 20
@@ -88,13 +88,8 @@ def parse(text: bytes) -> dict[str | None, PyJWK]:
             continue
         try:
             key = PyJWK.from_dict({name: value for name, value in each.items() if name != "d"})
-        except (
-            PyJWTError,
-            ValueError,
-            TypeError,
-            KeyError,
-        ):  # of a kind that this version does not know; the others are of use
-            continue
+        except (PyJWTError, ValueError, TypeError, KeyError):
+            continue  # of a kind that this version does not know; the others are of use
         if isinstance(each.get("kid"), str):
             keys[each["kid"]] = key
         elif len(listed) == 1:

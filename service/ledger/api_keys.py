@@ -33,6 +33,11 @@ class ApiKeyRecord:
         """The name of its principal among all tenants."""
         return f"{self.tenant}/{self.principal}"
 
+    @property
+    def role_list(self) -> list[str]:
+        """`roles` has one in each line."""
+        return self.roles.split("\n")
+
     def is_live(self, now_ms: int) -> bool:
         return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)
 

@@ -1,12 +1,12 @@
 """What the operations on API keys share."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from service.model.identity.principal import Grant
-from service.operations.operation import Request
+from service.operations.operation import Reach, Request
 
 EXPIRES: Any = Field(
     default=None, ge=1, le=87_600, description="when the key expires, in hours from now; default: never"
@@ -17,7 +17,7 @@ class ApiKeyRequest(Request):
     """A request about API keys. It takes no idempotency key, because the response would be stored with the secret."""
 
     @property
-    def reach(self) -> Literal["namespace", "tenant", "somewhere"]:
+    def reach(self) -> Reach:
         return "tenant"
 
 

@@ -28,6 +28,7 @@ from service.queries.streaming.streams import Stream
 # them. So do "queued" ones until a commit that they share with others; until then they can be cancelled. "metadata"
 # reads metadata and "tables" changes it, both without Spark: they never wait for a Spark session.
 Pool = Literal["inline", "queued", "metadata", "tables", "queries", "edits", "bulk", "maintenance"]
+Reach = Literal["namespace", "tenant", "somewhere"]
 T = TypeVar("T")
 Q = TypeVar("Q", bound="Request")
 
@@ -66,7 +67,7 @@ class Request(BaseModel):
     confirm: bool = Field(default=False, description="accepted, but not needed")
 
     @property
-    def reach(self) -> Literal["namespace", "tenant", "somewhere"]:
+    def reach(self) -> Reach:
         """Where its sender needs the operation's role: in its namespace, in all of the tenant, or in any namespace, if
         the operation itself checks what it reads."""
         return "tenant" if getattr(self, "scope", None) == "tenant" else "namespace"
@@ -123,7 +124,7 @@ class ScheduleRequest(KeyedRequest):
     name: str = Field(description="the schedule's name")
 
     @property
-    def reach(self) -> Literal["namespace", "tenant", "somewhere"]:
+    def reach(self) -> Reach:
         """A schedule's name is unique in its tenant."""
         return "tenant"
 

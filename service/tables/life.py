@@ -11,7 +11,7 @@ from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.commits.file_removal import owns_its_files
 from service.commits.locator import TableLocator
-from service.errors import FirnError, InvalidRequest, TableExists, TableNotFound, did_you_mean
+from service.errors import ConfirmationRequired, FirnError, InvalidRequest, TableExists, TableNotFound, did_you_mean
 from service.ledger.ledger import NewBatch
 from service.ledger.table_records import DROP, HERE, RENAME, RESTORE, STEPS, TableRecord, TableRecords, TableStep
 from service.metrics.metrics import Metrics
@@ -288,3 +288,13 @@ class TableLifecycle:
                 record = self._records.find(str(uuid.UUID(kept)))
                 if record is not None and record.state == HERE and record.step is None:
                     self._records.mark_dropped(record, self._now_ms() + self._settings.retention_hours * HOUR_MS)
+
+
+def check_purge(*, purge: bool, confirm: bool) -> None:
+    """Raise ConfirmationRequired if a request would delete the files of a table and does not confirm it."""
+    if purge and not confirm:
+        raise ConfirmationRequired(
+            "purge deletes every file of the table for good; send confirm: true to do it, "
+            "or leave purge out, so that RESTORE_TABLE can restore it",
+            field="confirm",
+        )

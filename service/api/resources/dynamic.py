@@ -17,7 +17,7 @@ from handlers.drop_dynamic_table import DropDynamicTable, DropDynamicTableResult
 from handlers.list_dynamic_tables import ListDynamicTables, ListDynamicTablesResult
 from handlers.refresh_dynamic_table import RefreshDynamicTable, RefreshDynamicTableResult
 from handlers.refresh_history import RefreshHistory, RefreshHistoryResult
-from service.api.exchange import api_of, call_of, disconnected, failures, read_body, response_of
+from service.api.exchange import api_of, call_of, check_flag, disconnected, failures, read_body, response_of
 from service.errors import InvalidRequest
 from service.model import wire
 from service.operations.operation import Example
@@ -26,7 +26,7 @@ from service.operations.operation import Request as OperationRequest
 TABLES = "/dynamic-tables"
 TABLE = TABLES + "/{name}"
 REFRESH, AUDIT, HISTORY = TABLE + "/refresh", TABLE + "/audit", TABLE + "/history"
-router = APIRouter()
+router = APIRouter(responses=failures(400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504))
 _Text = str | SkipJsonSchema[None]
 _Tenant = Annotated[_Text, Query(description="the tenant")]
 _Namespace = Annotated[_Text, Query(description="the namespace; default: default")]
@@ -42,7 +42,6 @@ def _param(description: str, kind: str = "string") -> Any:
 
 _LIMIT, _CURSOR = _param("the maximum number of items", "integer"), _param("`next_cursor` of the page before")
 _SCOPE, _STATE = _param("`tenant` for all namespaces of the tenant"), _param("only those in this state")
-_FAILURES = failures(400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504)
 
 
 def _body(model: type[OperationRequest], example: Example) -> dict[str, Any]:
@@ -60,7 +59,6 @@ def _body(model: type[OperationRequest], example: Example) -> dict[str, Any]:
     summary="List dynamic tables",
     response_model=ListDynamicTablesResult,
     response_description="the dynamic tables",
-    responses=_FAILURES,
 )
 async def list_dynamic_tables(
     request: Request,
@@ -80,7 +78,6 @@ async def list_dynamic_tables(
     summary="Declare a dynamic table, or replace its query",
     response_model=CreateDynamicTableResult,
     response_description="the table is declared",
-    responses=_FAILURES,
     openapi_extra=_body(CreateDynamicTable, handlers.create_dynamic_table.EXAMPLES[0]),
 )
 async def create_dynamic_table(request: Request, key: _Key = None) -> Any:
@@ -93,7 +90,6 @@ async def create_dynamic_table(request: Request, key: _Key = None) -> Any:
     summary="Describe a dynamic table",
     response_model=DescribeDynamicTableResult,
     response_description="the dynamic table",
-    responses=_FAILURES,
 )
 async def describe_dynamic_table(
     request: Request,
@@ -111,7 +107,6 @@ async def describe_dynamic_table(
     summary="Change the target lag of a dynamic table, suspend it, or resume it",
     response_model=AlterDynamicTableResult,
     response_description="the options and the state of the table",
-    responses=_FAILURES,
     openapi_extra=_body(AlterDynamicTable, handlers.alter_dynamic_table.EXAMPLES[0]),
 )
 async def alter_dynamic_table(request: Request, name: str, key: _Key = None) -> Any:
@@ -124,7 +119,6 @@ async def alter_dynamic_table(request: Request, name: str, key: _Key = None) -> 
     summary="Drop a dynamic table",
     response_model=DropDynamicTableResult,
     response_description="the table is dropped",
-    responses=_FAILURES,
 )
 async def drop_dynamic_table(
     request: Request,
@@ -146,7 +140,6 @@ async def drop_dynamic_table(
     summary="Bring a dynamic table up to date",
     response_model=RefreshDynamicTableResult,
     response_description="the table is up to date",
-    responses=_FAILURES,
 )
 async def refresh_dynamic_table(
     request: Request,
@@ -166,7 +159,6 @@ async def refresh_dynamic_table(
     summary="Compare a dynamic table with its query, and repair it if wanted",
     response_model=AuditDynamicTableResult,
     response_description="what differs",
-    responses=_FAILURES,
     openapi_extra=_body(AuditDynamicTable, handlers.audit_dynamic_table.EXAMPLES[0]),
 )
 async def audit_dynamic_table(request: Request, name: str, key: _Key = None) -> Any:
@@ -179,7 +171,6 @@ async def audit_dynamic_table(request: Request, name: str, key: _Key = None) -> 
     summary="List the refreshes of a dynamic table",
     response_model=RefreshHistoryResult,
     response_description="the refreshes, newest first",
-    responses=_FAILURES,
 )
 async def refresh_history(
     request: Request,
@@ -217,8 +208,7 @@ def _parameters(request: Request, model: type[OperationRequest]) -> dict[str, An
 def _typed(name: str, text: str, kind: Any) -> Any:
     kinds = (kind, *get_args(kind))
     if bool in kinds:
-        if text not in ("true", "false"):
-            raise InvalidRequest(f"{name} is {text[:80]!r}; send true or false", field=name)
+        check_flag(name, text)
         return text == "true"
     if int in kinds:
         if not (text.isascii() and text.isdecimal() and len(text) < 19):

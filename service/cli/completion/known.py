@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 
 from service.cli.connection.names import Names
-from service.cli.connection.targets import running_service
+from service.cli.connection.targets import api_key_of, running_service
 
 _TIMEOUT_S = 1.0
 
@@ -17,6 +17,6 @@ def known_names(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterato
     profile = profiles.find(environ, given["--profile"]) if "--profile" in given else {}
     url = given.get("--url") or profile.get("url") or environ.get("FIRN_URL")
     tenants = given.get("--tenant") or profile.get("tenant") or environ.get("FIRN_TENANT", "").strip() or "default"
-    key = profile.get("api_key") or environ.get("FIRN_API_KEY") or None
+    key = api_key_of(profile.get("api_key"), environ)
     with closing(running_service(url or None, environ, _TIMEOUT_S, key)) as connection:
         yield Names(connection, tenants.partition(",")[0], given.get("--namespace") or "default")

@@ -68,6 +68,14 @@ def running_service(
     return background.connect(settings.home, (), timeout_s, api_key)
 
 
+def api_key_of(of_profile: str | None, environ: Mapping[str, str]) -> str | None:
+    """The API key of the profile or of the environment. It is never an argument, which other users could see."""
+    key = (of_profile or environ.get("FIRN_API_KEY", "")).strip()
+    if not key.isascii() or not key.isprintable():
+        raise UsageError("the API key has characters that no key has; copy it again")
+    return key or None
+
+
 def parse_address(text: str) -> tuple[str, str | None]:
     """Split an address into a URL, which messages may show, and the value of the header Authorization, if it has one.
 

@@ -27,9 +27,9 @@ def format_number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def plural(count: int, noun: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    """`1 file`, `2 files`; `many` is the plural of a noun that does not just get an s."""
+    return f"{count:,} {noun if count == 1 else many or f'{noun}s'}"
 
 
 def format_size(size: float | None) -> str:

@@ -30,6 +30,9 @@ def compose_schedules(
     # The scheduler takes over runs, and deletes them.
     jobs.register(RUN, Kind(kept_ms=None, is_resumed=True, shown=shown))
     windows = skip_reason(catalog, settings, now_ms)
-    scheduler = Scheduler(records, tables_of(catalog), windows, metrics=metrics)
-    scheduler.principal_of = lambda schedule: of_owner(schedule.owner)
+    scheduler = Scheduler(
+        *(records, tables_of(catalog), windows),
+        metrics=metrics,
+        principal_of=lambda schedule: of_owner(schedule.owner),
+    )
     return Schedules(records, catalog, scheduler)

@@ -1,5 +1,6 @@
 """The declaration of a dynamic table in a request: as a statement of SQL, or as fields."""
 
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
@@ -93,7 +94,7 @@ class DeclarationRequest(NamedDynamicTable, TableRequest):
             parse_target_lag(self.target_lag)
         return self
 
-    @property
+    @cached_property
     def declaration(self) -> Declaration:
         """What the request declares."""
         if self.sql is not None:

@@ -143,11 +143,9 @@ def declared_options(options: DynamicOptions) -> DeclaredOptions:
     )
 
 
-class DynamicTableState(BaseModel):
+class DynamicTableState(TableAddress):
     """The state of a dynamic table."""
 
-    namespace: str = Field(description="its namespace")
-    table: str = Field(description="its name")
     state: TableState = Field(
         description="`active`; `suspended` by ALTER_DYNAMIC_TABLE; or `failed`: no further attempts after several "
         "failures, until it is resumed"

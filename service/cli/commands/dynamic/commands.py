@@ -1,7 +1,5 @@
 """The commands of `firn dynamic`, and what they send."""
 
-from typing import Any
-
 from service.cli.call import Invocation
 from service.cli.command import (
     FAILED,
@@ -29,11 +27,10 @@ from service.cli.commands.dynamic.shown import (
     show_refreshed,
 )
 from service.cli.commands.tables import DRY_RUN, scope_options, table_command
-from service.cli.connection.jobs import wait_for_job
-from service.cli.connection.lists import whole_list
-from service.cli.connection.remote import new_key
+from service.cli.connection.jobs import run_as_job
+from service.cli.connection.remote import Connection
 from service.cli.files import read_input
-from service.cli.values import full_name, named_table
+from service.cli.values import address_of, full_name, named_table
 
 _PERCENT = ("sample_percent", float)
 _STATES = ("active", "suspended", "failed")
@@ -43,31 +40,21 @@ def _create(call: Invocation) -> int:
     request = {**call.request(), "sql": read_input(call.args.file, call.stdin)[0]}
     if call.args.namespace:
         request["namespace"] = call.args.namespace
-    return call.show(_as_job(call, request, "create"))
-
-
-def _refresh(call: Invocation) -> int:
-    request = call.request()
-    return call.show(_as_job(call, request, f"refresh {full_name(request)}"))
+    with call.connect() as connection, call.progress("create") as on_progress:
+        if request.get("dry_run"):
+            response = connection.send(request)
+        else:
+            response = run_as_job(connection, request, on_progress, cancels=True)
+    return call.show(response)
 
 
 def _audit(call: Invocation) -> int:
     request = call.request()
-    response = _as_job(call, request, f"audit {full_name(request)}")
+    with call.connect() as connection, call.progress(f"audit {full_name(request)}") as on_progress:
+        response = run_as_job(connection, request, on_progress, cancels=True)
     code = call.show(response)
     differs = code == OK and not response["matches"] and not response["repaired"]
     return FAILED if differs else code
-
-
-def _as_job(call: Invocation, request: Request, what: str) -> Response:
-    """The response to a request that may go on as a job."""
-    with call.connect() as connection, call.progress(what) as on_progress:
-        if request.get("dry_run"):
-            return connection.send(request)
-        started = connection.send({**request, "async": True, "idempotency_key": new_key()})
-        if "job_id" not in started:
-            return started
-        return wait_for_job(connection, started["job_id"], on_progress, cancels=True)
 
 
 def _explain(call: Invocation) -> int:
@@ -83,16 +70,15 @@ def _explain(call: Invocation) -> int:
         return call.show(connection.send(request))
 
 
-def _check_drop(request: Request, connection: Any) -> Response | None:
+def _check_drop(request: Request, connection: Connection) -> Response | None:
     """The response to dropping a table that cannot be dropped, or does not exist; else None."""
-    address = {name: request[name] for name in ("tenant_id", "namespace", "table")}
-    described = connection.send({"operation": "DESCRIBE_DYNAMIC_TABLE", **address, "refreshes": 0})
+    described = connection.send({"operation": "DESCRIBE_DYNAMIC_TABLE", **address_of(request), "refreshes": 0})
     if not described["success"]:
         missing = described["error"]["code"] == "TABLE_NOT_FOUND" and request.get("if_exists")
         nothing = {"success": True, "table_dropped": False, "table_existed": False, "purged": False, "dropped": []}
-        return nothing if missing else dict(described)
+        return nothing if missing else described
     if described.get("dynamic_table", {}).get("dependents") and not request.get("cascade"):
-        return dict(connection.send({**request, "confirm": True}))  # it is refused, and says why
+        return connection.send({**request, "confirm": True})  # it is refused, and says why
     return None
 
 
@@ -101,13 +87,6 @@ def _history(request: Request, args: Args) -> Request:
     if args.table and request.get("scope"):
         raise UsageError("a table is in one namespace; leave --all-namespaces out")
     return {**request, **named}
-
-
-def _graph(call: Invocation) -> int:
-    request = call.request()
-    with call.connect() as connection:
-        response = whole_list(connection.send, request, ("dynamic_tables",))
-    return call.show(response)
 
 
 COMMANDS = (
@@ -163,7 +142,8 @@ COMMANDS = (
         "Bring a dynamic table up to date, and first all that it depends on.",
         flag("--cascade", "also refresh the dynamic tables that depend on it"),
         operation="REFRESH_DYNAMIC_TABLE",
-        run=_refresh,
+        job=True,
+        cancels=True,
         show=show_refreshed,
     ),
     table_command(
@@ -222,7 +202,7 @@ COMMANDS = (
         "Draw which dynamic tables read which tables.",
         scope_options("the dynamic tables"),
         operation="LIST_DYNAMIC_TABLES",
-        run=_graph,
+        lists=("dynamic_tables",),
         show=show_graph,
     ),
 )

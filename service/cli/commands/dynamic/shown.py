@@ -117,8 +117,8 @@ def show_explained(response: Response, args: Args, printer: Printer) -> None:
         printer.line(f"  {reason['code']}: {reason['message']}{place}")
     if response["classes"]:
         printer.line(f"  {', '.join(response['classes'])}")
-    for number_, source in enumerate(response["sources"]):
-        printer.line(f"  s{number_}: {_name(source)} ({', '.join(source['columns'])})")
+    for number, source in enumerate(response["sources"]):
+        printer.line(f"  s{number}: {_name(source)} ({', '.join(source['columns'])})")
     plan = response.get("incremental_plan")
     if plan is None:
         return
@@ -174,7 +174,7 @@ def show_dropped(response: Response, args: Args, printer: Printer) -> None:
 
 def show_history(response: Response, args: Args, printer: Printer) -> None:
     printer.items(_REFRESHES, response["refreshes"])
-    printer.line(plural(len(response["refreshes"]), "refresh").replace("refreshs", "refreshes"))
+    printer.line(plural(len(response["refreshes"]), "refresh", "refreshes"))
 
 
 def show_graph(response: Response, args: Args, printer: Printer) -> None:

@@ -143,7 +143,7 @@ COMMANDS = (
         operation="LIST_KEYS",
         lists=("keys",),
         run=_run,
-        show=show_items("key", _COLUMNS, "; there are more, use --json to see the cursor"),
+        show=show_items("key", _COLUMNS),
     ),
     Command(
         "key rotate",
