@@ -16,7 +16,7 @@ from service.catalog.tables import Table
 from service.edits.keyed import keyed_change
 from service.engine.jobs.edit import EditBase, FoundRows
 from service.engine.jobs.edits.places import FoundPlaces
-from service.engine.session.rows import arrow_schema
+from service.engine.session.rows import plain_columns
 from service.model.edits import Edit
 from service.model.keyed.changes import PutRows
 from service.model.keyed.merge import inserted_rows, merge_records
@@ -61,7 +61,7 @@ def _applied(table: Table, base: EditBase, change: PutRows) -> AppliedUpsert | N
         for path, positions in by_key.get(key, {}).items()
         for position in positions
     )
-    schema = pa.schema([pa.field(c.name, c.type) for c in arrow_schema(table.schema)])
+    schema = plain_columns(table.schema)
     paths, at, numbers = zip(*places, strict=True) if places else ((), (), ())
     found = pa.table({"file": pa.array(paths, pa.string()), "pos": pa.array(at, pa.int64())})
     positions = {path: [position for _, position, _ in some] for path, some in groupby(places, itemgetter(0))}

@@ -3,7 +3,6 @@ that have one of some values in a column."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -96,7 +95,7 @@ class FewRows:
             return self._read(path, self.columns, None if path in every else positions[path])
 
         side_by_side = ExecutorFactory.get_or_create().map if len(paths) > 1 else map
-        parts = [_empty(self.columns), *side_by_side(read, paths)]
+        parts = [self.columns.empty_table(), *side_by_side(read, paths)]
         files = [path for path in paths for _ in positions[path]]
         return PlacedRows(pa.concat_tables(parts), files, [number for path in paths for number in positions[path]])
 
@@ -138,7 +137,3 @@ def searchable(kind: pa.DataType) -> bool:
 
 def _live(positions: Iterable[int], deleted: set[int]) -> list[int]:
     return [position for position in positions if position not in deleted] if deleted else list(positions)
-
-
-def _empty(columns: pa.Schema) -> Any:
-    return pa.schema([pa.field(column.name, column.type) for column in columns]).empty_table()
