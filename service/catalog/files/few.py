@@ -10,7 +10,7 @@ import pyarrow.types as kinds
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from service.catalog.files.columns import TooManyRows, UnreadableFile, read_columns
-from service.catalog.files.data_files import DataFile, list_files
+from service.catalog.files.data_files import DataFile, TableFiles, list_files
 from service.catalog.files.positions import positions as positions_of
 from service.catalog.tables import Table
 
@@ -49,6 +49,7 @@ class FewRows:
     rows_read: int = field(default=0, init=False)
     _searched: int = field(default=0, init=False)
     _files: int = field(default=0, init=False)
+    _states: dict[int, TableFiles] = field(default_factory=dict, init=False)
 
     def whole(self, snapshot_id: int, paths: Iterable[str]) -> PlacedRows:
         """All rows of some files of a snapshot."""
@@ -120,7 +121,9 @@ class FewRows:
         wanted = set(paths)
         if not wanted:
             return []
-        state = list_files(self.table, snapshot_id)
+        state = self._states.get(snapshot_id)
+        if state is None:  # a table may be searched file by file
+            state = self._states[snapshot_id] = list_files(self.table, snapshot_id)
         files = [file for file in state.data if file.path in wanted]
         if not state.counted or len(files) != len(wanted):
             raise UnreadableFile("the state has delete files that only Spark reads")
