@@ -45,7 +45,7 @@ def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> p
 
 
 def plain_columns(schema: TableSchema) -> pa.Schema:
-    """The same for the whole table, with no column required."""
+    """The Arrow schema of a table, with no column required."""
     return pa.schema([pa.field(column.name, column.type) for column in arrow_schema(schema)])
 
 
