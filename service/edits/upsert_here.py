@@ -19,7 +19,8 @@ from service.engine.jobs.edits.places import FoundPlaces
 from service.engine.session.rows import plain_columns
 from service.model.edits import Edit
 from service.model.keyed.changes import PutRows
-from service.model.keyed.merge import inserted_rows, merge_records
+from service.model.keyed.merge import merge_records
+from service.model.keyed.pool import with_columns
 
 # More records than this are joined by Spark, and the rows of more files are read by it: by several tasks.
 _MOST_RECORDS = 20_000
@@ -81,4 +82,4 @@ def _applied(table: Table, base: EditBase, change: PutRows) -> AppliedUpsert | N
         scanned_files=hits.scanned_files,
         places=FoundPlaces(rows=gone),
     )
-    return AppliedUpsert(done, pa.concat_tables([rows.filter(changed), inserted_rows(schema, new)]))
+    return AppliedUpsert(done, pa.concat_tables([rows.filter(changed), with_columns(schema, new)]))
