@@ -306,6 +306,3 @@ def _every_bound(table: Table) -> dict[str, Bounds]:
                     _bounds[manifest.manifest_path] = listed
             found |= listed
     return found
-
-
-__all__ = ["KeyHits", "TooManyRows", "UnreadableFile", "find_keys", "key_tuples", "read_files"]
