@@ -7,8 +7,10 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import threading
 import time
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -43,6 +45,12 @@ class Client:
         """The response to a request that must succeed."""
         body = json.dumps({"operation": operation, "tenant_id": TENANT, **request}).encode()
         return self.send("/database", body, "application/json")
+
+    def timed(self, operation: str, **request: Any) -> tuple[float, dict[str, Any]]:
+        """The milliseconds until the response to such a request, and the response."""
+        started = time.perf_counter()
+        response = self.call(operation, **request)
+        return (time.perf_counter() - started) * 1000, response
 
     def send(self, path: str, body: bytes, kind: str) -> dict[str, Any]:
         try:
@@ -133,6 +141,37 @@ class Service(Client):
             except OSError:
                 continue
         return total
+
+
+@contextmanager
+def repeated(
+    service: Service, steps: Sequence[Callable[[Client, int], object]], pause_s: float = 0
+) -> Iterator[list[int]]:
+    """Do each step again and again during the block, on a connection of its own, with its number from 0. Yields how
+    often each was done so far."""
+    stop, failures, done = threading.Event(), list[Exception](), [0] * len(steps)
+
+    def repeat(which: int) -> None:
+        with closing(Client(service.port)) as own:
+            while not stop.wait(pause_s):
+                try:
+                    steps[which](own, done[which])
+                except Exception as e:
+                    failures.append(e)
+                    return
+                done[which] += 1
+
+    threads = [threading.Thread(target=repeat, args=(which,)) for which in range(len(steps))]
+    for thread in threads:
+        thread.start()
+    try:
+        yield done
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
 
 
 def environment(home: Path, port: int) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """COMPACT of a thousand files, beside tools that read and rewrite the whole table; a GROUP BY before and after it."""
 
-import time
-
 from bench.measures import FIRN, Claim, Line, Section, ratio
 from bench.peer import Peer
 from bench.place import folder, say
@@ -46,9 +44,8 @@ def _merging(service: Service, peer: Peer) -> list[Line]:
     say(f"part 8: {files:,} files")
     took: dict[str, list[float]] = {FIRN: [], _PYICEBERG: [], _DUCKDB: []}
     for turn in range(_ROUNDS + 2):
-        started = time.perf_counter()
-        stats = service.call("COMPACT", table="merged", max_files=2 * _FILES, expire_snapshots=False)["stats"]
-        ours = (time.perf_counter() - started) * 1000
+        ours, response = service.timed("COMPACT", table="merged", max_files=2 * _FILES, expire_snapshots=False)
+        stats = response["stats"]
         if stats["files_after"] != 1:
             raise RuntimeError(f"COMPACT left {stats['files_after']} files")
         service.settle()
@@ -80,9 +77,8 @@ def _grouping(service: Service, peer: Peer) -> list[Line]:
 
 
 def _group_by(service: Service) -> float:
-    started = time.perf_counter()
-    rows = service.call("QUERY", table="grouped", group_by=["kind"], aggregations=_FIGURES)["data"]
-    took = (time.perf_counter() - started) * 1000
+    took, response = service.timed("QUERY", table="grouped", group_by=["kind"], aggregations=_FIGURES)
+    rows = response["data"]
     if len(rows) != _KINDS:
         raise RuntimeError(f"{len(rows)} groups, not {_KINDS}")
     return took

@@ -86,11 +86,7 @@ def _one_client(service: Service) -> list[Line]:
     }
     lines = []
     for operation, ask in asks.items():
-        took = []
-        for number in range(_ALONE):
-            started = time.perf_counter()
-            service.call(operation, table=table, **ask(number))
-            took.append((time.perf_counter() - started) * 1000)
+        took = [service.timed(operation, table=table, **ask(number))[0] for number in range(_ALONE)]
         lines.append(Line(f"{operation}, 1 client", FIRN, "ms", took))
     return lines
 

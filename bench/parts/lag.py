@@ -4,15 +4,14 @@ what the idle ones cost."""
 import http.client
 import random
 import re
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 from bench.measures import FIRN, Claim, Line, Section
 from bench.place import folder, say
-from bench.service import Client, Service
+from bench.service import Client, Service, repeated
 
 TITLE = "A hundred dynamic tables on one worker"
 _LAG_S = 120
@@ -44,7 +43,9 @@ def measure() -> Section:
         for table in changing:
             _create(service, table)
         began = service.cpu_s()
-        with _fed(service, changing) as writes:
+        # Records come, are changed, or go.
+        changes = [partial(_change, table) for table in changing]
+        with repeated(service, changes, _PAUSE_S) as writes:
             lags = _lags(service)
         fed = (service.cpu_s() - began) * 60 / _FED_S
         idle_tables, fed_tables = _IDLE * _EACH, _CHANGING * _EACH
@@ -96,36 +97,7 @@ def _idle_cpu_s(service: Service, what: str) -> float:
     return used
 
 
-@contextmanager
-def _fed(service: Service, sources: list[str]) -> Iterator[list[int]]:
-    """Each source gets a change a second: records that come, are changed, or go."""
-    stop, failures = threading.Event(), list[Exception]()
-    writes = [0] * len(sources)
-
-    def feed(number: int) -> None:
-        with closing(Client(service.port)) as own:
-            while not stop.wait(_PAUSE_S):
-                try:
-                    _change(own, sources[number], writes[number])
-                except Exception as e:
-                    failures.append(e)
-                    return
-                writes[number] += 1
-
-    threads = [threading.Thread(target=feed, args=(number,)) for number in range(len(sources))]
-    for thread in threads:
-        thread.start()
-    try:
-        yield writes
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    if failures:
-        raise failures[0]
-
-
-def _change(service: Client, table: str, number: int) -> None:
+def _change(table: str, service: Client, number: int) -> None:
     id = number * 7919 % _ROWS
     if number % 5 == 3:
         service.call("UPDATE", table=table, filter={"id": id}, updates={"amount": number % 1000})

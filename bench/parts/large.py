@@ -1,8 +1,5 @@
 """One large table: an UPDATE of one row, its UNDO and the DIFF of it; and DELETE of 1 % of the rows, from all files."""
 
-import time
-from typing import Any
-
 from bench.measures import FIRN, Claim, Line, Section, ratio
 from bench.peer import Peer
 from bench.place import folder, say
@@ -33,7 +30,7 @@ def measure() -> Section:
         for turn in range(_ROUNDS):
             for mode, times in deletes.items():
                 ended = f"{turn + 1}7"
-                ms, response = _timed(service, "DELETE", mode, filter={"name": {"ends_with": ended}})
+                ms, response = service.timed("DELETE", table=mode, filter={"name": {"ends_with": ended}})
                 assert response["records_deleted"] == _LARGE // 100, response
                 times.append(ms)
                 service.settle()
@@ -56,19 +53,13 @@ def _looking_back(service: Service, turn: int) -> dict[str, float]:
     row = _ROWS // 2 + turn * 1000
     # Found by a scan: an UPDATE by key is measured in part 11.
     one = {"id": {"gte": row, "lte": row}}
-    update, changed = _timed(service, "UPDATE", "large", filter=one, updates={"name": "new"})
+    update, changed = service.timed("UPDATE", table="large", filter=one, updates={"name": "new"})
     assert changed["records_updated"] == 1, changed
     request_id = changed["metadata"]["request_id"]
-    diff, found = _timed(service, "DIFF", "large", from_snapshot=before)
+    diff, found = service.timed("DIFF", table="large", from_snapshot=before)
     assert (found["records_inserted"], found["records_deleted"]) == (1, 1), found
-    dry, _ = _timed(service, "UNDO", "large", request_id=request_id, dry_run=True)
-    undo, undone = _timed(service, "UNDO", "large", request_id=request_id)
+    dry, _ = service.timed("UNDO", table="large", request_id=request_id, dry_run=True)
+    undo, undone = service.timed("UNDO", table="large", request_id=request_id)
     assert (undone["records_removed"], undone["records_restored"]) == (1, 1), undone
     service.settle()
     return {"UPDATE": update, "DIFF": diff, "dry run of UNDO": dry, "UNDO": undo}
-
-
-def _timed(service: Service, operation: str, table: str, **request: Any) -> tuple[float, dict[str, Any]]:
-    started = time.perf_counter()
-    response = service.call(operation, table=table, **request)
-    return (time.perf_counter() - started) * 1000, response

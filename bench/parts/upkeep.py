@@ -1,17 +1,14 @@
 """What edits leave behind: a QUERY after thousands of updates, and appends beside COMPACT and DELETEs."""
 
-import http.client
 import itertools
-import json
 import random
-import threading
 import time
 from typing import Any
 
 from bench.measures import FIRN, Claim, Line, Section, ratio
 from bench.parts.edits import clients
 from bench.place import folder, say
-from bench.service import FIELDS, TENANT, Service
+from bench.service import FIELDS, TENANT, Client, Service, repeated
 
 TITLE = "Reads and appends beside edits"
 _ROWS, _UPDATES, _CLIENTS = 300_000, 10_000, 64
@@ -60,56 +57,34 @@ def _reads(service: Service) -> tuple[Line, Line]:
 def _queries(service: Service) -> list[float]:
     took = []
     for _ in range(_QUERIES):
-        started = time.perf_counter()
-        found = service.call("QUERY", table="updated", aggregations=_FIGURES, filter={"id": {"gte": 0}})["data"]
-        took.append((time.perf_counter() - started) * 1000)
-        if found[0]["count"] != _ROWS:
-            raise RuntimeError(f"the table has {found[0]['count']:,} rows")
+        ms, found = service.timed("QUERY", table="updated", aggregations=_FIGURES, filter={"id": {"gte": 0}})
+        took.append(ms)
+        if found["data"][0]["count"] != _ROWS:
+            raise RuntimeError(f"the table has {found['data'][0]['count']:,} rows")
     return took[_QUERIES // 3 :]
 
 
 def _appends(service: Service) -> tuple[Line, int]:
     """One client appends and another deletes rows in loops while a table of many files is compacted several times."""
     service.create("busy", FIELDS)
-    stop, took = threading.Event(), list[float]()
-    failures: list[str] = []
+    took: list[float] = []
 
-    def loop(operation: str) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=120)
-        for n in itertools.count():
-            if stop.is_set():
-                return
-            request: dict[str, Any] = {"filter": {"id": {"in": [n, n + _EACH]}}}
-            if operation == "WRITE":
-                request = {"records": [{"id": -n, "name": "new", "amount": 0.5, "moment": "2024-03-01T12:00:00"}]}
-            started = time.perf_counter()
-            body = json.dumps({"operation": operation, "tenant_id": TENANT, "table": "busy", **request})
-            connection.request("POST", "/database", body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            text = response.read()
-            if response.status != 200:
-                failures.append(text[:400].decode(errors="replace"))
-                return
-            if operation == "WRITE":
-                took.append((time.perf_counter() - started) * 1000)
+    def write(client: Client, n: int) -> None:
+        record = {"id": -n, "name": "new", "amount": 0.5, "moment": "2024-03-01T12:00:00"}
+        took.append(client.timed("WRITE", table="busy", records=[record])[0])
+
+    def delete(client: Client, n: int) -> None:
+        client.call("DELETE", table="busy", filter={"id": {"in": [n, n + _EACH]}})
 
     merged = 0
     for turn in range(_COMPACTS):
         for number in range(_FILES):
             _load(service, "busy", range(number * _EACH, (number + 1) * _EACH))
-        stop.clear()
-        threads = [threading.Thread(target=loop, args=(operation,)) for operation in ("WRITE", "DELETE")]
-        for thread in threads:
-            thread.start()
-        time.sleep(1)
-        compacted = service.call("COMPACT", table="busy", force=True)
-        merged += bool(compacted["compacted"])
-        time.sleep(1)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise RuntimeError(failures[0])
+        with repeated(service, [write, delete]):
+            time.sleep(1)
+            compacted = service.call("COMPACT", table="busy", force=True)
+            merged += bool(compacted["compacted"])
+            time.sleep(1)
         seconds = compacted["stats"]["compaction_time_ms"] / 1000
         say(f"part 14: COMPACT {turn + 1} took {seconds:.1f} s; longest WRITE so far {max(took):.0f} ms")
     return Line("WRITE beside COMPACT and DELETEs", FIRN, "ms", took, f"longest: {max(took):.0f} ms"), merged

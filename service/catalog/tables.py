@@ -32,6 +32,7 @@ from service.model.names import (
     decode_namespace,
     namespace_identifier,
 )
+from service.model.properties import FORMAT_WITH_POSITIONS
 from service.model.schema.derived import DerivedColumn, derived_of
 from service.model.schema.partition import PartitionField
 from service.model.schema.types import TableSchema, without_hidden_columns
@@ -126,6 +127,11 @@ class Table:
     def derived(self) -> tuple[DerivedColumn, ...]:
         """The columns that are computed for rows without a value."""
         return derived_of(self.iceberg.properties, self.schema)
+
+    @property
+    def deletes_by_place(self) -> bool:
+        """Whether the table can have more delete files with positions."""
+        return self.iceberg.metadata.format_version == FORMAT_WITH_POSITIONS
 
     @property
     def location(self) -> str:

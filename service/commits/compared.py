@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from service.catalog.files.columns import TooManyRows, UnreadableFile
-from service.catalog.files.data_files import TableFiles, list_files
+from service.catalog.files.data_files import DataFile, TableFiles, list_files
 from service.catalog.files.few import FewRows
 from service.catalog.files.positions import rows_between
 from service.catalog.lineage import commits_between
 from service.catalog.tables import Table
 from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
 from service.engine.jobs.dynamic.job import SnapshotRange
-from service.engine.session.rows import arrow_schema
+from service.engine.session.rows import plain_columns
 from service.model.schema.types import TableSchema
 
 
@@ -86,18 +86,15 @@ def read_rows_of(reader: FewRows, files: SnapshotFiles) -> pa.Table:
     return pa.concat_tables([whole.rows, some.rows])
 
 
-def plain_columns(schema: TableSchema) -> pa.Schema:
-    """The columns of a schema, none of them required."""
-    return pa.schema([pa.field(column.name, column.type) for column in arrow_schema(schema)])
-
-
 def rows_to_read(table: Table, sides: Iterable[SnapshotFiles]) -> int:
     """How many rows Spark reads of these files, by the metadata."""
-    rows = 0
-    for side in sides:
-        if side.touched:
-            rows += sum(file.rows for file in list_files(table, side.snapshot_id).data if file.path in side.touched)
-    return rows
+    return sum(file.rows for side in sides for file in files_of(table, side))
+
+
+def files_of(table: Table, side: SnapshotFiles) -> list[DataFile]:
+    """The data files that some files of a snapshot name, whole or in part."""
+    touched = side.touched
+    return [file for file in list_files(table, side.snapshot_id).data if file.path in touched] if touched else []
 
 
 def _only(table: Table, snapshot_id: int, one: TableFiles, other: TableFiles) -> SnapshotFiles:

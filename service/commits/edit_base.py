@@ -5,14 +5,10 @@ from service.catalog.tables import Table
 from service.engine.jobs.edit import EditBase
 from service.settings.kinds import RowLevel
 
-# The version of the format whose delete files have positions: not the one before it, nor the one after it.
-_FORMAT_WITH_POSITIONS = 2
-
 
 def base_of(current: Table, row_level: RowLevel = "copy_on_write", only: frozenset[str] | None = None) -> EditBase:
     """The state of the table; `only` are the files to search, if Spark could not choose them."""
     files = list_files(current)
-    by_place = current.iceberg.metadata.format_version == _FORMAT_WITH_POSITIONS
     return EditBase(
         current.spark_name,
         current.uuid,
@@ -25,5 +21,5 @@ def base_of(current: Table, row_level: RowLevel = "copy_on_write", only: frozens
         only,
         {file.path: file.sequence_number for file in files.data},
         {file.path: file.deleted for file in files.data if file.deleted} if files.counted else None,
-        row_level if by_place else "copy_on_write",
+        row_level if current.deletes_by_place else "copy_on_write",
     )

@@ -12,9 +12,9 @@ from service.catalog.files.columns import TooManyRows, UnreadableFile
 from service.catalog.files.data_files import DataFile, list_files
 from service.catalog.files.few import FewRows, searchable
 from service.catalog.tables import Table
-from service.commits.compared import plain_columns, read_rows_of
-from service.engine.iceberg.scan_tasks import SnapshotFiles
+from service.commits.compared import files_of, read_rows_of
 from service.engine.jobs.dynamic.job import RefreshSource, SnapshotRange
+from service.engine.session.rows import plain_columns
 from service.model.dynamic.plan import WEIGHT
 from service.model.keyed.contents import Content, contents, some_of
 from service.model.names import PLACE_COLUMNS
@@ -37,7 +37,7 @@ def changed_rows(table: Table, ranges: Sequence[SnapshotRange], schema: TableSch
         if one.differing is None:
             return None
         sides += [(files, sign) for files, sign in zip(one.differing, (-1, 1), strict=True) if files.touched]
-    touched = [file for side, _ in sides for file in _files(table, side)]
+    touched = [file for side, _ in sides for file in files_of(table, side)]
     if not _is_small(touched, len(columns)):
         return None
     reader = FewRows(table, table.schema_id, columns, most_rows=_MOST_VALUES)
@@ -136,10 +136,6 @@ def _is_small(files: Sequence[DataFile], columns: int) -> bool:
     """Whether columns of some files are read faster here than by Spark."""
     values, size = sum(file.rows for file in files) * columns, sum(file.bytes for file in files)
     return len(files) <= _MOST_FILES and values <= _MOST_VALUES and size <= _MOST_FILE_BYTES
-
-
-def _files(table: Table, side: SnapshotFiles) -> list[DataFile]:
-    return [file for file in list_files(table, side.snapshot_id).data if file.path in side.touched]
 
 
 def _weighted(rows: pa.Table, sign: int) -> pa.Table:

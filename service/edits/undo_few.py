@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from service.catalog.files.columns import TooManyRows, UnreadableFile
 from service.catalog.files.few import FewRows, PlacedRows, searchable
 from service.catalog.tables import Table
-from service.commits.compared import plain_columns, read_rows_of
+from service.commits.compared import read_rows_of
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.jobs.edits.reversal import (
     FILE,
@@ -24,6 +24,7 @@ from service.engine.jobs.edits.reversal import (
     UndoReversal,
     reached,
 )
+from service.engine.session.rows import plain_columns
 from service.model.keyed.contents import Content, contents, some_of
 
 # Files with no more rows than this in all are compared whole; in others, rows are searched for.

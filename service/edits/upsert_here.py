@@ -16,10 +16,11 @@ from service.catalog.tables import Table
 from service.edits.keyed import keyed_change
 from service.engine.jobs.edit import EditBase, FoundRows
 from service.engine.jobs.edits.places import FoundPlaces
-from service.engine.session.rows import arrow_schema
+from service.engine.session.rows import plain_columns
 from service.model.edits import Edit
 from service.model.keyed.changes import PutRows
-from service.model.keyed.merge import inserted_rows, merge_records
+from service.model.keyed.merge import merge_records
+from service.model.keyed.pool import with_columns
 
 # More records than this are joined by Spark, and the rows of more files are read by it: by several tasks.
 _MOST_RECORDS = 20_000
@@ -61,7 +62,7 @@ def _applied(table: Table, base: EditBase, change: PutRows) -> AppliedUpsert | N
         for path, positions in by_key.get(key, {}).items()
         for position in positions
     )
-    schema = pa.schema([pa.field(c.name, c.type) for c in arrow_schema(table.schema)])
+    schema = plain_columns(table.schema)
     paths, at, numbers = zip(*places, strict=True) if places else ((), (), ())
     found = pa.table({"file": pa.array(paths, pa.string()), "pos": pa.array(at, pa.int64())})
     positions = {path: [position for _, position, _ in some] for path, some in groupby(places, itemgetter(0))}
@@ -81,4 +82,4 @@ def _applied(table: Table, base: EditBase, change: PutRows) -> AppliedUpsert | N
         scanned_files=hits.scanned_files,
         places=FoundPlaces(rows=gone),
     )
-    return AppliedUpsert(done, pa.concat_tables([rows.filter(changed), inserted_rows(schema, new)]))
+    return AppliedUpsert(done, pa.concat_tables([rows.filter(changed), with_columns(schema, new)]))

@@ -26,6 +26,8 @@ _CODEC = "write.parquet.compression-codec"
 _TARGET = "write.target-file-size-bytes"
 COMMENT = "comment"
 ONLINE = "firn.online"
+# The version of the format whose delete files have positions: not the one before it, nor the one after it.
+FORMAT_WITH_POSITIONS = 2
 _MIB = 1024 * 1024
 
 
@@ -154,7 +156,7 @@ def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[s
     """The Iceberg properties of a new table."""
     write = settings.write
     values = {
-        "format-version": "2",
+        "format-version": str(FORMAT_WITH_POSITIONS),
         "write.format.default": properties.file_format,
         _CODEC: write.compression_codec,
         _TARGET: str(write.target_file_size_mb * _MIB),

@@ -9,8 +9,7 @@ from dataclasses import replace as replaced
 
 import pyarrow as pa
 
-from service.catalog.files.columns import UnreadableFile
-from service.catalog.files.key_lookup import TooManyRows
+from service.catalog.files.columns import TooManyRows, UnreadableFile
 from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds

@@ -2,16 +2,21 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
 
 from service.model import wire
+from tests.faults.points import NotReached, Point
+from tests.faults.proxy import Proxy
+from tests.faults.victim import Victim
 from tests.harness import wait_until
 
 PATIENCE_S = 150
+TRIES = 4
 
 
 class OwnRows:
@@ -65,7 +70,52 @@ class OwnRows:
         raise AssertionError(f"no definite answer within {PATIENCE_S} s to {self.key}")
 
 
-def wait_for_steps(clients: Sequence[OwnRows], working: Sequence[Any], count: int) -> None:
+@contextmanager
+def at_work(clients: Sequence[OwnRows]) -> Iterator[Callable[[int], None]]:
+    """Clients that work for the block, which gets a function that waits until each has done so many more steps."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(clients)) as pool:
+        working = [pool.submit(client.work, stop) for client in clients]
+        try:
+            yield lambda count: _wait_for_steps(clients, working, count)
+        finally:
+            stop.set()
+        for one in working:
+            one.result(PATIENCE_S)
+
+
+def kill_among_steps(
+    victim: Victim,
+    point: Point,
+    proxy: Proxy,
+    wait_for_steps: Callable[[int], None],
+    steps_after: int,
+    fits: Callable[[str], bool] = lambda batch: True,
+) -> str:
+    """Kill the service at a point while clients work, again if it was not there or its batch does not fit; the batch
+    that it was hit with. Each time the clients do so many more steps."""
+    for tried in range(1, TRIES + 1):
+        try:
+            batch = victim.kill_process(point, proxy)
+        except NotReached:
+            assert tried < TRIES, f"{TRIES} times the service was not {point} when it was killed"
+            wait_for_steps(1)
+        else:
+            wait_for_steps(steps_after)
+            if fits(batch):
+                break
+    return batch
+
+
+def check_responses(clients: Sequence[OwnRows], http: httpx.Client) -> None:
+    """Each client's last request gets the same response when it is sent once more."""
+    for client in clients:
+        assert client.last is not None
+        send, answer = client.last
+        assert send(http).content == answer
+
+
+def _wait_for_steps(clients: Sequence[OwnRows], working: Sequence[Any], count: int) -> None:
     """Wait until each client has done so many more steps."""
     goals = [client.steps + count for client in clients]
 

@@ -2,9 +2,7 @@
 
 import itertools
 import json
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,8 +11,8 @@ import pytest
 
 from service.model.names import TableName
 from tests.faults.evidence import locked_between_batches
-from tests.faults.own_rows import PATIENCE_S, OwnRows, wait_for_steps
-from tests.faults.points import ANSWERED, METADATA_WRITTEN, SWAPPED, NotReached, Point, Scene, reached
+from tests.faults.own_rows import OwnRows, at_work, check_responses, kill_among_steps
+from tests.faults.points import ANSWERED, METADATA_WRITTEN, SWAPPED, Point, Scene, reached
 from tests.faults.victim import RestartedService, Victim
 from tests.support.marks import thorough_except
 
@@ -23,7 +21,7 @@ ADDRESS = {"tenant_id": NAME.tenant, "namespace": NAME.namespace, "table": NAME.
 SCHEMA = {"fields": {"id": {"type": "long"}, "n": {"type": "long"}}, "primary_key": ["id"]}
 PATH = f"/tables/{NAME.tenant}/{NAME.namespace}/{NAME.table}/records?mode=upsert"
 # As many as are received at once.
-CLIENTS, TRIES, KEYS, EACH = 2, 4, 300, 200
+CLIENTS, KEYS, EACH = 2, 300, 200
 _runs = itertools.count(1)
 
 
@@ -65,25 +63,13 @@ def victim(service: RestartedService) -> Iterator[Victim]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("point", thorough_except([SWAPPED], [SWAPPED, STAGED, METADATA_WRITTEN, ANSWERED]), ids=str)
 def test_bulk_upserts_are_neither_lost_nor_doubled_nor_miscounted(victim: Victim, point: Point) -> None:
-    run, stop = next(_runs), threading.Event()
+    run = next(_runs)
     victim.firn.ok({"operation": "DELETE", **ADDRESS, "all": True})
-    with victim.proxy() as proxy, ThreadPoolExecutor(CLIENTS) as pool:
+    with victim.proxy() as proxy:
         clients = [OwnKeys(number, proxy.url, run) for number in range(CLIENTS)]
-        working = [pool.submit(client.work, stop) for client in clients]
-        try:
-            wait_for_steps(clients, working, 1)
-            for tried in range(1, TRIES + 1):
-                try:
-                    batch = victim.kill_process(point, proxy)
-                    break
-                except NotReached:
-                    assert tried < TRIES, f"{TRIES} times the service was not {point} when it was killed"
-                    wait_for_steps(clients, working, 1)
-            wait_for_steps(clients, working, 2)
-        finally:
-            stop.set()
-        for one in working:
-            one.result(PATIENCE_S)
+        with at_work(clients) as wait_for_steps:
+            wait_for_steps(1)
+            batch = kill_among_steps(victim, point, proxy, wait_for_steps, 2)
     if batch:
         state, snapshot_id, _ = victim.disk.noted(batch)
         assert state == point.comes_to
@@ -91,8 +77,5 @@ def test_bulk_upserts_are_neither_lost_nor_doubled_nor_miscounted(victim: Victim
     expected = {key: n for client in clients for key, n in client.rows.items()}
     assert {row["id"]: row["n"] for row in victim.firn.rows(NAME.tenant, NAME.table)} == expected
     assert victim.disk.ids() == dict.fromkeys(expected, 1)
-    for client in clients:
-        assert client.last is not None
-        send, answer = client.last
-        assert send(victim.firn.client).content == answer
+    check_responses(clients, victim.firn.client)
     assert staged_files(victim.disk.home) == []

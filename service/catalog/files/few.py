@@ -3,7 +3,6 @@ that have one of some values in a column."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +10,7 @@ import pyarrow.types as kinds
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from service.catalog.files.columns import TooManyRows, UnreadableFile, read_columns
-from service.catalog.files.data_files import DataFile, list_files
+from service.catalog.files.data_files import DataFile, TableFiles, list_files
 from service.catalog.files.positions import positions as positions_of
 from service.catalog.tables import Table
 
@@ -50,6 +49,7 @@ class FewRows:
     rows_read: int = field(default=0, init=False)
     _searched: int = field(default=0, init=False)
     _files: int = field(default=0, init=False)
+    _states: dict[int, TableFiles] = field(default_factory=dict, init=False)
 
     def whole(self, snapshot_id: int, paths: Iterable[str]) -> PlacedRows:
         """All rows of some files of a snapshot."""
@@ -96,7 +96,7 @@ class FewRows:
             return self._read(path, self.columns, None if path in every else positions[path])
 
         side_by_side = ExecutorFactory.get_or_create().map if len(paths) > 1 else map
-        parts = [_empty(self.columns), *side_by_side(read, paths)]
+        parts = [self.columns.empty_table(), *side_by_side(read, paths)]
         files = [path for path in paths for _ in positions[path]]
         return PlacedRows(pa.concat_tables(parts), files, [number for path in paths for number in positions[path]])
 
@@ -121,7 +121,9 @@ class FewRows:
         wanted = set(paths)
         if not wanted:
             return []
-        state = list_files(self.table, snapshot_id)
+        state = self._states.get(snapshot_id)
+        if state is None:  # a table may be searched file by file
+            state = self._states[snapshot_id] = list_files(self.table, snapshot_id)
         files = [file for file in state.data if file.path in wanted]
         if not state.counted or len(files) != len(wanted):
             raise UnreadableFile("the state has delete files that only Spark reads")
@@ -138,7 +140,3 @@ def searchable(kind: pa.DataType) -> bool:
 
 def _live(positions: Iterable[int], deleted: set[int]) -> list[int]:
     return [position for position in positions if position not in deleted] if deleted else list(positions)
-
-
-def _empty(columns: pa.Schema) -> Any:
-    return pa.schema([pa.field(column.name, column.type) for column in columns]).empty_table()

@@ -38,8 +38,6 @@ _MOST_VALUES = 8_000_000
 # More rows than this are changed by Spark.
 _MOST_HITS = 20_000
 _CACHE_BYTES, _DELETE_BYTES = 128 << 20, 16 << 20
-# The version of the format whose delete files have positions.
-_FORMAT_WITH_POSITIONS = 2
 # Types by whose least and greatest values files are skipped, and those by which partitions are.
 _BOUNDED = frozenset({"int", "long", "string", "date", "timestamp", "timestamptz"})
 _PARTITIONED = frozenset({"int", "long", "string", "date"})
@@ -141,8 +139,7 @@ def find_keys(table: Table, lookups: Sequence[pa.Table]) -> KeyHits:
         by_key = {columns: _without(hits, deleted) for columns, hits in by_key.items()}
         left = {path for hits in by_key.values() for places in hits.values() for path in places}
         found = {path: file for path, file in found.items() if path in left}
-    by_place = table.iceberg.metadata.format_version == _FORMAT_WITH_POSITIONS
-    return KeyHits(by_key, found, len(scanned), by_place, deleted)
+    return KeyHits(by_key, found, len(scanned), table.deletes_by_place, deleted)
 
 
 def _deleted_positions(table: Table, files: Iterable[DataFile]) -> dict[str, frozenset[int]]:
@@ -150,7 +147,7 @@ def _deleted_positions(table: Table, files: Iterable[DataFile]) -> dict[str, fro
     state = list_files(table)
     if not state.deletes:
         return {}
-    if not state.counted or table.iceberg.metadata.format_version != _FORMAT_WITH_POSITIONS:
+    if not state.counted or not table.deletes_by_place:
         raise UnreadableFile("the table has delete files that only Spark reads")
     return {f.path: frozenset(_positions(table, f)) for f in files if f.deletes}
 
@@ -309,6 +306,3 @@ def _every_bound(table: Table) -> dict[str, Bounds]:
                     _bounds[manifest.manifest_path] = listed
             found |= listed
     return found
-
-
-__all__ = ["KeyHits", "TooManyRows", "UnreadableFile", "find_keys", "key_tuples", "read_files"]

@@ -26,10 +26,9 @@ from service.engine.session.rows import collect
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql.content import comparable, same
 from service.engine.sql.sql import identifier
+from service.model.properties import FORMAT_WITH_POSITIONS
 from service.model.schema.types import TableSchema
 
-# The version of the format whose delete files have positions.
-_FORMAT_WITH_POSITIONS = 2
 _FILE, _POS, _N = "_firn_path", "_firn_pos", "_firn_n"
 FindMoved = Callable[[Mapping[str, pa.Array], Mapping[str, int]], Mapping[str, pa.Array] | None]
 """Finds, without Spark, the rows at some places among those of merged files, which have these numbers of rows; None if
@@ -75,7 +74,7 @@ def late_deletes(iceberg: Any, planned: Any, snapshot_id: int, old: Sequence[str
             since = [place for place in deleted_positions(io, own_now, path) if place not in then]
             if since:
                 places[path] = pa.array(since, pa.int64())
-    if places and int(iceberg.operations().current().formatVersion()) != _FORMAT_WITH_POSITIONS:
+    if places and int(iceberg.operations().current().formatVersion()) != FORMAT_WITH_POSITIONS:
         raise FilesChanged("another writer deleted rows of files that were to be merged")
     return LateDeletes(places, tuple(void), count if counted else None)
 

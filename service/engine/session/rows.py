@@ -44,6 +44,11 @@ def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> p
     return pa.schema([_field(f) for f in schema.fields if columns is None or f.name in columns])
 
 
+def plain_columns(schema: TableSchema) -> pa.Schema:
+    """The Arrow schema of a table, with no column required."""
+    return pa.schema([pa.field(column.name, column.type) for column in arrow_schema(schema)])
+
+
 def to_arrow(schema: TableSchema, values: Mapping[str, list[Any] | pa.Array]) -> pa.Table:
     """The result of `read_records`, as Arrow. A column may be Arrow already."""
     target = arrow_schema(schema, list(values))

@@ -4,7 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -171,26 +171,11 @@ class Compactions:
             work.small_files = self._count_small_files(work)
 
     def _compact(self, work: _Work, job: Job) -> None:
-        with ExitStack() as stack:
-            stack.enter_context(self.holds.merging(work.merged.table.uuid))
+        with self.holds.merging(work.merged.table.uuid):
             table = self.catalog.load(work.merged.table.name)  # it may have waited for another compaction
             work.merged = MergeProgress.of(table)
-            stack.enter_context(self.holds.building_on(table.uuid, table.current_snapshot_id))
-            earlier = self.commits.earlier_result(table, work.call)
-            if earlier is not None:  # an earlier attempt with the same key has merged the files
-                work.merged.committed(earlier)
-            else:
-                planned = self._choose(work)
-                job.check()
-                if planned is not None:
-                    work.predicted = self._prediction(table, planned.groups, job)
-                    self.merger.run(work.merged, planned, work.merge, job)
-                elif work.enabled and list_files(table).dangling:
-                    self.merger.remove_dangling(work.merged, job)
-            if work.merged.snapshot is None:
-                work.reason = self._why_not(work)
-            work.small_files = self._count_small_files(work)
-            self._report_small_files(work)
+            with self.holds.building_on(table.uuid, table.current_snapshot_id):
+                self._merge(work, table, job)
         if work.options.rewrite_manifests:
             with self._after_the_merge(work, "its manifests were not rewritten"):
                 self._rewrite_manifests(work, job)
@@ -200,6 +185,23 @@ class Compactions:
             hours = work.policy.snapshot_retention_hours if hours is None else hours
             with self._after_the_merge(work, "its old snapshots were kept"):
                 work.expired = self.expirer.by_age(work.merged.table, hours, work.call.commit_gate)
+
+    def _merge(self, work: _Work, table: Table, job: Job) -> None:
+        earlier = self.commits.earlier_result(table, work.call)
+        if earlier is not None:  # an earlier attempt with the same key has merged the files
+            work.merged.committed(earlier)
+        else:
+            planned = self._choose(work)
+            job.check()
+            if planned is not None:
+                work.predicted = self._prediction(table, planned.groups, job)
+                self.merger.run(work.merged, planned, work.merge, job)
+            elif work.enabled and list_files(table).dangling:
+                self.merger.remove_dangling(work.merged, job)
+        if work.merged.snapshot is None:
+            work.reason = self._why_not(work)
+        work.small_files = self._count_small_files(work)
+        self._report_small_files(work)
 
     @contextmanager
     def _after_the_merge(self, work: _Work, undone: str) -> Iterator[None]:

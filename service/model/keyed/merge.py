@@ -32,17 +32,6 @@ def merge_records(
     return changed, pa.Table.from_arrays(columns, schema=schema)
 
 
-def inserted_rows(schema: pa.Schema, records: pa.Table) -> pa.Table:
-    """Records as new rows; columns that they lack are null."""
-    columns = [
-        records[column.name].cast(column.type)
-        if column.name in records.column_names
-        else pa.nulls(records.num_rows, column.type)
-        for column in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
 def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
     """Whether values are the same to Spark: nulls are, and so is NaN; -0.0 is 0.0."""
     equal = pc.fill_null(pc.equal(one, other), False)

@@ -35,16 +35,11 @@ class RowPool:
 
     def add(self, rows: pa.Table) -> range:
         """Add rows, and return their numbers. Columns that they lack are null, and other columns are left out."""
-        columns = [
-            rows[column.name].cast(column.type)
-            if column.name in rows.column_names
-            else pa.nulls(rows.num_rows, column.type)
-            for column in self.schema
-        ]
+        part = with_columns(self.schema, rows)
         if not rows.num_rows:
             return range(self.size, self.size)
         self._starts.append(self.size)
-        self._parts.append(pa.Table.from_arrays(columns, schema=self.schema))
+        self._parts.append(part)
         first, self.size = self.size, self.size + rows.num_rows
         return range(first, self.size)
 
@@ -65,6 +60,17 @@ class RowPool:
             for name in self.schema.names
         ]
         return pa.Table.from_arrays(columns, schema=self.schema)
+
+
+def with_columns(schema: pa.Schema, rows: pa.Table) -> pa.Table:
+    """Rows with the columns of a schema: those that they lack are null, and other columns are left out."""
+    columns = [
+        rows[column.name].cast(column.type)
+        if column.name in rows.column_names
+        else pa.nulls(rows.num_rows, column.type)
+        for column in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def plain_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:

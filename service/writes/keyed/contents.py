@@ -10,7 +10,7 @@ from service.catalog.files.data_files import DataFile
 from service.catalog.files.key_lookup import KeyHits
 from service.catalog.tables import Table
 from service.engine.jobs.append import SharedReplacement
-from service.engine.session.rows import arrow_schema
+from service.engine.session.rows import plain_columns
 from service.model.keyed.apply import AppliedChanges, KeyedRows
 from service.model.keyed.changes import RowPlace
 from service.writes.keyed.cost import FileChoice
@@ -35,7 +35,7 @@ class FileContents:
     @classmethod
     def read(cls, table: Table, hits: KeyHits, choice: FileChoice, read: ReadFiles) -> "FileContents":
         """Read the files that the edits of a batch touch: whole, or only the rows with its keys."""
-        columns = pa.schema([pa.field(c.name, c.type) for c in arrow_schema(table.schema)])
+        columns = plain_columns(table.schema)
         positions = hits.positions(choice.touched)
         whole = read(table, sorted(choice.rewritten), columns, None)
         others = {path: at for path, at in positions.items() if path not in whole}

@@ -52,7 +52,7 @@ class PendingEdit:
         """Check the request against a table; false if it cannot share a commit. Raises if it is refused."""
         self.change = self.plan(table)
         self.table = table
-        return self.change is not None and self.small
+        return self.change is not None
 
     @property
     def count(self) -> int:

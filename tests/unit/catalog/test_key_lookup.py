@@ -15,8 +15,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from service.catalog.files import key_lookup
-from service.catalog.files.columns import UnreadableFile, read_columns
-from service.catalog.files.key_lookup import TooManyRows, find_keys, key_tuples, read_files
+from service.catalog.files.columns import TooManyRows, UnreadableFile, read_columns
+from service.catalog.files.key_lookup import find_keys, key_tuples, read_files
 from service.catalog.tables import Catalog, Table
 from service.model.schema.definition import parse_schema
 from service.model.schema.partition import parse_partition

@@ -10,7 +10,8 @@ from service.edits.upsert import prepare
 from service.model.keyed.apply import KeyedRows, apply_changes
 from service.model.keyed.changes import PutRows, RowPlace
 from service.model.keyed.contents import contents
-from service.model.keyed.merge import inserted_rows, merge_records
+from service.model.keyed.merge import merge_records
+from service.model.keyed.pool import with_columns
 from service.model.schema.types import Field, Primitive, TableSchema
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string()), ("number", pa.float64()), ("small", pa.float32())])
@@ -44,7 +45,7 @@ def test_records_are_merged_as_row_by_row(
 
     changed, merged = merge_records(SCHEMA, old, sent, [numbers[row["id"]] for row in met], how)
     keys = {row["id"] for row in met}
-    new = inserted_rows(SCHEMA, sent.filter(pa.array([r["id"] not in keys for r in records], pa.bool_())))
+    new = with_columns(SCHEMA, sent.filter(pa.array([r["id"] not in keys for r in records], pa.bool_())))
     assert [place for place, is_changed in zip(places, changed.to_pylist(), strict=True) if is_changed] == list(
         expected.gone
     )
