@@ -7,9 +7,8 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from service.settings import ROOT
 
@@ -21,8 +20,13 @@ MOST_LINES = 400
 MOST_LINES_OF_A_FUNCTION = 60
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -57,7 +61,7 @@ def test_a_function_is_read_at_one_glance() -> None:
 def test_a_public_class_name_is_used_once() -> None:
     places = defaultdict(list)
     for path in SERVICE.rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(path.relative_to(ROOT)))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
@@ -75,10 +79,13 @@ def test_every_package_of_the_service_is_in_the_import_layers() -> None:
     assert present <= placed
 
 
-@pytest.mark.parametrize("package", ["service.operations", "handlers"])
-def test_importing_a_request_model_does_not_load_spark(package: str) -> None:
-    folder = ROOT / package.replace(".", "/")
-    modules = [f"{package}.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__"]
+def test_importing_a_request_model_does_not_load_spark() -> None:
+    modules = [
+        f"{package}.{path.stem}"
+        for package in ("service.operations", "handlers")
+        for path in (ROOT / package.replace(".", "/")).glob("*.py")
+        if path.stem != "__init__"
+    ]
     script = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
     script += "print(*{name.partition('.')[0] for name in sys.modules} & {'pyspark'})"
     done = subprocess.run(
