@@ -10,6 +10,7 @@ import pytest
 
 from tests.harness import Firn
 from tests.model.crowd import FIELDS, NEWEST_FIRST, Client, Row, newest_of_each_key
+from tests.support.marks import thorough_after
 from tests.support.tables import ServedTable
 
 CLIENTS = 16
@@ -97,7 +98,9 @@ def run(crowd: Crowd, turns: int, rounds: int) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("row_level", "partitioned"), [("merge_on_read", True), ("copy_on_write", False)], ids=["by place", "by file"]
+    ("row_level", "partitioned"),
+    thorough_after(1, [("merge_on_read", True), ("copy_on_write", False)]),
+    ids=["by place", "by file"],
 )
 def test_clients_that_change_one_table_at_once_are_told_what_each_of_them_did(
     firn: Firn, tenant: str, row_level: str, partitioned: bool
