@@ -56,6 +56,8 @@ class KeyHits:
     """Whether the table can have more delete files with positions."""
     deleted: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """The positions of rows of these files that delete files delete."""
+    all_files: Sequence[DataFile] = ()
+    """All data files of the state, of which most may have no hits."""
 
     def files_of(self, keys: pa.Table) -> frozenset[str]:
         """The files that hold rows with some of the keys that were looked up."""
@@ -139,7 +141,7 @@ def find_keys(table: Table, lookups: Sequence[pa.Table]) -> KeyHits:
         by_key = {columns: _without(hits, deleted) for columns, hits in by_key.items()}
         left = {path for hits in by_key.values() for places in hits.values() for path in places}
         found = {path: file for path, file in found.items() if path in left}
-    return KeyHits(by_key, found, len(scanned), table.deletes_by_place, deleted)
+    return KeyHits(by_key, found, len(scanned), table.deletes_by_place, deleted, list_files(table).data)
 
 
 def _deleted_positions(table: Table, files: Iterable[DataFile]) -> dict[str, frozenset[int]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from service.settings.kinds import RowLevel
 
 # Writing so many bytes again takes no longer than the commit.
-_SMALL_BYTES = 1 << 20
+SMALL_BYTES = 1 << 20
 # The part of a file's rows from which on writing the others again is worth what it saves readers.
 _MANY = 1 / 3
 
@@ -26,6 +26,12 @@ def files_to_rewrite(mode: RowLevel, files: Mapping[str, TouchedFile]) -> frozen
     """The files to write again without the rows; the others get delete files."""
     if mode == "merge_on_read":
         return frozenset()
-    if mode == "copy_on_write" or sum(file.bytes for file in files.values()) < _SMALL_BYTES:
+    if mode == "copy_on_write":
         return frozenset(files)
-    return frozenset(path for path, file in files.items() if file.hits > _MANY * file.rows)
+    chosen, size = {path for path, file in files.items() if file.hits > _MANY * file.rows}, 0
+    for path, file in sorted(files.items(), key=lambda one: (one[1].bytes, one[0])):
+        size += file.bytes
+        if size >= SMALL_BYTES:
+            break
+        chosen.add(path)
+    return frozenset(chosen)
