@@ -161,6 +161,8 @@ def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[s
         _CODEC: write.compression_codec,
         _TARGET: str(write.target_file_size_mb * _MIB),
         "write.parquet.row-group-size-bytes": str(write.parquet_row_group_size * 1024),
+        # Compressed, millions of rows can be so small, and to read one of them is to decode its row group.
+        "write.parquet.row-group-size-track-uncompressed": "true",
         # Old metadata makes every load slower.
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "10",

@@ -91,7 +91,7 @@ def carried_over(
     """Write delete files for the rows of merged files that were deleted since. Raises FilesChanged if they are not all
     there."""
     files = {str(file.location()): file for file in new}
-    found = find(late.places, {path: int(file.recordCount()) for path, file in files.items()})
+    found = find(late.places, rows_by_path(files.values()))
     if found is None:
         found = _places(session, planned, SnapshotFiles(snapshot_id, frozenset(), late.places), files.values(), schema)
     expected = sum(len(positions) for positions in late.places.values())
@@ -100,6 +100,11 @@ def carried_over(
     specs = planned.specs()
     targets = [DeleteTarget(path, files[path], specs.get(files[path].specId()), at) for path, at in found.items()]
     return write_delete_files(planned, targets)
+
+
+def rows_by_path(files: Iterable[Any]) -> dict[str, int]:
+    """The numbers of rows of data files."""
+    return {str(file.location()): int(file.recordCount()) for file in files}
 
 
 def _places(
