@@ -26,8 +26,8 @@ _CODEC = "write.parquet.compression-codec"
 _TARGET = "write.target-file-size-bytes"
 COMMENT = "comment"
 ONLINE = "firn.online"
-# The version of the format whose delete files have positions: not the one before it, nor the one after it.
-FORMAT_WITH_POSITIONS = 2
+# The first version of the format whose delete files have positions, and the first in which they are deletion vectors.
+FORMAT_WITH_POSITIONS, FORMAT_WITH_VECTORS = 2, 3
 _MIB = 1024 * 1024
 
 

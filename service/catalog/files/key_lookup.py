@@ -109,7 +109,7 @@ class _KeyCache:
 _cache = _KeyCache()
 _bounds: LRUCache[str, dict[str, Bounds]] = LRUCache(100_000, getsizeof=lambda found: len(found) + 1)
 _bounds_lock = threading.Lock()
-# By the paths of delete files that each belong to one data file.
+# By the path of the data file, and those of its delete files.
 _deletes: LRUCache[tuple[str, ...], pa.Array] = LRUCache(_DELETE_BYTES, getsizeof=lambda found: found.nbytes + 500)
 _deletes_lock = threading.Lock()
 
@@ -156,11 +156,11 @@ def _deleted_positions(table: Table, files: Iterable[DataFile]) -> dict[str, fro
 
 def _positions(table: Table, file: DataFile) -> list[int]:
     with _deletes_lock:
-        known = _deletes.get(file.deletes)
+        known = _deletes.get((file.path, *file.deletes))
     if known is None:
         known = positions_of(table, file.path, file.deletes)
         with _deletes_lock, suppress(ValueError):  # larger than the whole cache
-            _deletes[file.deletes] = known
+            _deletes[file.path, *file.deletes] = known
     found: list[int] = known.to_pylist()
     return found
 

@@ -74,7 +74,7 @@ def late_deletes(iceberg: Any, planned: Any, snapshot_id: int, old: Sequence[str
             since = [place for place in deleted_positions(io, own_now, path) if place not in then]
             if since:
                 places[path] = pa.array(since, pa.int64())
-    if places and int(iceberg.operations().current().formatVersion()) != FORMAT_WITH_POSITIONS:
+    if places and int(iceberg.operations().current().formatVersion()) < FORMAT_WITH_POSITIONS:
         raise FilesChanged("another writer deleted rows of files that were to be merged")
     return LateDeletes(places, tuple(void), count if counted else None)
 
