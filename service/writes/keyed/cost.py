@@ -28,7 +28,9 @@ class FileChoice:
     """Small files that are written again with them, even if no row of them changes."""
 
 
-def choose_files(mode: RowLevel, touched: Sequence[Collection[str]], hits: KeyHits) -> FileChoice:
+def choose_files(
+    mode: RowLevel, touched: Sequence[Collection[str]], hits: KeyHits, *, merges: bool = True
+) -> FileChoice:
     """`touched` has the files with rows that have the keys of each edit.
 
     Without delete files, edits of large files do not share a batch: Spark makes them, each in a commit of its own.
@@ -43,7 +45,7 @@ def choose_files(mode: RowLevel, touched: Sequence[Collection[str]], hits: KeyHi
     again = sorted(files_to_rewrite(mode, files), key=lambda path: (files[path].bytes, path))
     fits = share_rewrite([[path] for path in again], hits.files)
     rewritten = frozenset(path for path, is_small in zip(again, fits, strict=True) if is_small)
-    merged = {} if mode == "merge_on_read" else _small_files_beside(hits, rewritten, paths)
+    merged = {} if mode == "merge_on_read" or not merges else _small_files_beside(hits, rewritten, paths)
     return FileChoice([True] * len(touched), paths, rewritten, merged)
 
 

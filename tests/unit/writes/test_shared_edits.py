@@ -15,6 +15,7 @@ from service.catalog.files.columns import UnreadableFile
 from service.catalog.files.data_files import DataFile
 from service.catalog.files.key_lookup import KeyHits
 from service.catalog.tables import Table
+from service.commits.holds import SnapshotHolds
 from service.edits.keyed import keyed_change
 from service.edits.upsert import prepare, refuse_incomplete, updatable
 from service.engine.jobs.edit import FoundRows
@@ -592,3 +593,14 @@ def test_a_table_that_is_changed_row_by_row_keeps_few_files(shop: Shop) -> None:
     assert len(shop.engine.files) <= 1 + 8
     assert [r["id"] for r in shop.rows] == [*range(1000)]
     assert [r["left"] for r in shop.rows] == [i // 7 if i % 7 == 0 and i < 280 else None for i in range(1000)]
+
+
+def test_while_another_change_is_being_made_files_are_left_for_it(shop: Shop) -> None:
+    shop.engine.deletes_by_place = True
+    _said(shop.write(*(row(n, name="long" * 300) for n in range(1000))))
+    with shop.parts[SnapshotHolds].building_on(shop.table.uuid, shop.table.current_snapshot_id):
+        for n in range(20):
+            _said(shop.update({"id": n}, left=n))
+        assert len(shop.engine.files) == 1 + 20
+    _said(shop.update({"id": 20}, left=20))
+    assert len(shop.engine.files) == 2
