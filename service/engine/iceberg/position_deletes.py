@@ -30,8 +30,6 @@ from service.model.properties import FORMAT_WITH_VECTORS
 # How many positions are sent to the JVM in one call.
 _AT_ONCE = 500_000
 _INDEX = f"{ICEBERG}.deletes.BitmapPositionDeleteIndex"
-_TEXT = "java.lang.CharSequence"
-_ROW, _WRITER = f"{ICEBERG}.deletes.PositionDelete", f"{ICEBERG}.deletes.PositionDeleteWriter"
 
 Places = Mapping[str, pa.Array]
 """Rows by their places: for each data file, the positions of rows in it, each once."""
@@ -112,7 +110,7 @@ def _parquet_writer(iceberg: Any) -> Callable[[DeleteTarget, Any], Any]:
         # Without partitions, Iceberg would put an empty folder name into the path, which PyArrow refuses in S3.
         partitioned = target.spec.isPartitioned()
         output = outputs.newOutputFile(target.spec, partition) if partitioned else outputs.newOutputFile()
-        return _written(writers.newPositionDeleteWriter(output, target.spec, partition), target.path, index)
+        return _written(writers.newPositionDeleteWriter(output, target.spec, partition), target, index)
 
     return write
 
@@ -177,7 +175,7 @@ def deleted_positions(io: Any, deletes: Iterable[Any], path: str) -> list[int]:
     """The positions that delete files have for a data file, in increasing order."""
     index = _index(io, list(deletes), path)
     joiner = java_class("java.util.StringJoiner")(",")
-    add = method("java.util.StringJoiner", "add", _TEXT).bindTo(joiner)
+    add = method("java.util.StringJoiner", "add", "java.lang.CharSequence").bindTo(joiner)
     text = then(method("java.lang.Long", "toString", "long"), add)
     index.forEach(function(text, "LongConsumer"))
     found = str(joiner.toString())
@@ -212,12 +210,22 @@ def _add(index: Any, positions: pa.Array) -> None:
         comma.splitAsStream(text).mapToLong(parse).forEach(delete)
 
 
-def _written(writer: Any, path: str, index: Any) -> Any:
-    """The delete file of a writer, with all positions of an index."""
+def _written(writer: Any, target: DeleteTarget, index: Any) -> Any:
+    """The delete file of a writer, with all positions of an index.
+
+    The loop over the positions is Iceberg's own: it takes the index for positions that were deleted before, to be
+    written with one more. Calls from here for each position take longer than the rest of the commit.
+    """
+    positions = method("java.util.Map", "get", "java.lang.Object")
+    positions = positions.bindTo(java_class("java.util.Collections").singletonMap(target.path, index))
+    same = method("java.util.Optional", "get").bindTo(java_class("java.util.Optional").of(writer))
+    by_file = iceberg_class("deletes.DeleteGranularity").FILE
+    sorting = iceberg_class("deletes.SortingPositionOnlyDeleteWriter")(
+        function(same, "Supplier"), by_file, function(positions)
+    )
     try:
-        row = iceberg_class("deletes.PositionDelete").create()
-        place = method(_ROW, "set", _TEXT, "long").bindTo(row).bindTo(path)
-        index.forEach(function(then(place, method(_WRITER, "write", _ROW).bindTo(writer)), "LongConsumer"))
+        one = iceberg_class("deletes.PositionDelete").create().set(target.path, target.positions[0].as_py())
+        sorting.write(one)
     finally:
-        writer.close()
-    return writer.toDeleteFile()
+        sorting.close()
+    return sorting.result().deleteFiles().get(0)
