@@ -262,11 +262,10 @@ class _Merge:
 
     def _commit(self, part: Sequence[RewrittenGroup]) -> None:
         self.job.progress.phase = "committing"
-        schema = self.table.stored_schema
+        schema, current = self.table.stored_schema, self.merger.commits.current(self.table)
         moved = MovedRows(self.table, plain_columns(schema))
-        self.merger.engine.run_for(
-            self.job.call, find_late_deletes, self.table.spark_name, self.planned, part, moved.find
-        )
+        # Writers wait for the commit, so that most of its work is done before.
+        self.merger.engine.run_for(self.job.call, find_late_deletes, current.spark_name, self.planned, part, moved.find)
 
         def change(current: Table, batch: str) -> None:
             gate = self.job.gate_for(self.merger.commits, batch)
