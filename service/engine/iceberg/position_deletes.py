@@ -64,9 +64,10 @@ class DeleteTarget:
     """Delete files with positions that apply to other data files, too."""
 
 
-def write_deletes(iceberg: Any, snapshot_id: int, places: Places) -> WrittenDeletes:
-    """Write delete files for rows of a snapshot; the places are those of rows that it has."""
-    found = by_location(tasks(iceberg, snapshot_id, places.keys()))
+def write_deletes(iceberg: Any, read: Any, places: Places) -> WrittenDeletes:
+    """Write delete files for rows of a snapshot, whose files some tasks read; the places are those of rows that it
+    has."""
+    found = by_location(read)
     targets = []
     for path, positions in places.items():
         task = found.get(path)
