@@ -194,6 +194,7 @@ class FakeEngine:
     """The rows of each commit, of all tables."""
     files: dict[str, pa.Table] = field(default_factory=dict)
     """The rows of each file, as they are now; a path begins with the table's name in Spark."""
+    deletes_by_place: bool = False
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     @property
@@ -218,11 +219,12 @@ class FakeEngine:
             for path, rows in self.files.items():
                 if not path.startswith(f"{table.spark_name}/"):
                     continue
-                files[path] = DataFile(path, rows.nbytes, rows.num_rows, (0,))
+                number = list(self.files).index(path)
+                files[path] = DataFile(path, rows.nbytes, rows.num_rows, (0,), sequence_number=number)
                 for i, key in enumerate(key_tuples(rows.select(keys.column_names))):
                     if key in wanted and None not in key:
                         hits.setdefault(key, {}).setdefault(path, []).append(i)
-        return KeyHits(by_key, files, len(files))
+        return KeyHits(by_key, files, len(files), self.deletes_by_place, all_files=tuple(files.values()))
 
     def read(
         self, table: Table, paths: Iterable[str], columns: pa.Schema, positions: Mapping[str, Sequence[int]] | None

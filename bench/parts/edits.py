@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bench.measures import FIRN, Claim, Line, Section, ratio
@@ -16,7 +17,7 @@ from bench.place import folder, say
 from bench.service import FIELDS, TENANT, Service
 
 TITLE = "UPSERT, UPDATE and DELETE of 1 row by key"
-PYICEBERG = "PyIceberg upsert"
+PYICEBERG, DUCKLAKE = "PyIceberg upsert", "DuckLake, inlined"
 _ROWS = 400
 _ALONE, _SECONDS, _MIXED_SECONDS = 30, 6.0, 12.0
 _MANY, _MIXED = 64, 12
@@ -42,7 +43,7 @@ def measure() -> Section:
         iceberg.ask("open", home=str(home / "iceberg"))
         say("part 11: warming up")
         clients(service, _filled(service, "warm"), 8, 4.0, _mixture("warm"))
-        lines = _one_client(service)
+        lines = [*_one_client(service), *_one_lake(home)]
         say("part 11: one client done")
         table = _filled(service, "own")
         before = service.commits(table)
@@ -65,7 +66,7 @@ def measure() -> Section:
         among = next(line for line in lines if line.what == f"WRITE among {what}")
         only = Line(f"WRITE, {_MIXED} clients", FIRN, "ms", alone.took_ms["WRITE"])
         lines.append(only)
-    by_what = {line.what: line for line in lines}
+    by_what = {line.what: line for line in lines if line.who == FIRN}
     single = ratio(by_what["UPSERT, 1 client"], by_what["WRITE, 1 client"])
     claims = [
         Claim("UPSERT of 1 row / WRITE, one client", single, "most", 2.5),
@@ -89,6 +90,20 @@ def _one_client(service: Service) -> list[Line]:
         took = [service.timed(operation, table=table, **ask(number))[0] for number in range(_ALONE)]
         lines.append(Line(f"{operation}, 1 client", FIRN, "ms", took))
     return lines
+
+
+def _one_lake(home: Path) -> list[Line]:
+    """The same edits in a lake whose small changes stay rows in SQLite."""
+    with Peer("ducklake", home) as lake:
+        lake.ask("open", home=str(home / "ducklake"), inline=True)
+        lake.ask("create", table="alone")
+        lake.ask("fill", table="alone", count=_ROWS)
+        took = {
+            "UPSERT": [lake.ask("upsert", table="alone", ids=[n], more=n + 0.25) for n in range(_ALONE)],
+            "UPDATE": lake.ask("update", table="alone", count=_ALONE),
+            "DELETE": lake.ask("delete", table="alone", count=_ALONE),
+        }
+    return [Line(f"{operation}, 1 client", DUCKLAKE, "ms", each) for operation, each in took.items()]
 
 
 def clients(service: Service, table: str, number: int, seconds: float, ask: NextRequest) -> Responses:

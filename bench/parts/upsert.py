@@ -4,7 +4,8 @@ import json
 import random
 import time
 
-from bench.measures import FIRN, Line, Section
+from bench.measures import FIRN, Claim, Line, Section, ratio
+from bench.parts.edits import DUCKLAKE, PYICEBERG
 from bench.peer import Capped, Peer
 from bench.place import folder, say
 from bench.service import FIELDS, Service
@@ -12,7 +13,8 @@ from bench.service import FIELDS, Service
 TITLE = "UPSERT into 1M rows"
 _TABLE = "million"
 _THERE = 1_000_000
-_SIZES = {100: 5, 10_000: 3}  # rows, and how often
+# Rows, how often, and what part of PyIceberg's time it may take at most.
+_SIZES = {100: (5, 1.0), 10_000: (3, 0.6)}
 _CAP_S = 90
 
 
@@ -22,23 +24,27 @@ def measure() -> Section:
         Service(home / "firn") as service,
         Peer("iceberg", home) as filler,
         Peer("iceberg", home) as iceberg,
+        Peer("ducklake", home) as lake,
     ):
         service.create(_TABLE, FIELDS, key=["id"])
         filler.ask("open", home=str(service.home))
         iceberg.ask("open", home=str(home / "iceberg"))
         iceberg.ask("create", table=_TABLE)
-        for peer in (filler, iceberg):  # both tables get the same file from the same library
+        lake.ask("open", home=str(home / "ducklake"), inline=True)
+        lake.ask("create", table=_TABLE)
+        for peer in (filler, iceberg, lake):  # Firn's table gets its file from PyIceberg
             peer.ask("fill", table=_TABLE, count=_THERE)
         say("part 5: warming up")
         chance = random.Random(5)
         _upsert(service, _ids(chance, 100, -1), -1)
-        lines = []
-        for rows, times in _SIZES.items():
-            ours, theirs, capped = [], [], False
+        lines, claims = list[Line](), list[Claim]()
+        for rows, (times, most) in _SIZES.items():
+            ours, theirs, lakes, capped = [], [], [], False
             for turn in range(times):
                 ids = _ids(chance, rows, turn)
                 ours.append(_upsert(service, ids, turn))
                 service.settle()
+                lakes.append(lake.ask("upsert", table=_TABLE, ids=ids, more=turn + 0.25))
                 say(f"part 5: {rows:,} rows, {turn + 1} of {times}: {ours[-1]:,.0f} ms")
                 if capped:
                     continue
@@ -49,8 +55,10 @@ def measure() -> Section:
                     capped = True
                     iceberg.ask("open", home=str(home / "iceberg"))
             what, note = f"UPSERT of {rows:,} rows into 1M", f"capped: more than {_CAP_S} s" if capped else ""
-            lines += [Line(what, FIRN, "ms", ours), Line(what, "PyIceberg upsert", "ms", theirs, note)]
-    return Section(lines)
+            firn, other = Line(what, FIRN, "ms", ours), Line(what, PYICEBERG, "ms", theirs, note)
+            lines += [firn, other, Line(what, DUCKLAKE, "ms", lakes)]
+            claims.append(Claim(f"{what} / {PYICEBERG}", ratio(firn, other), "most", most))
+    return Section(lines, claims)
 
 
 def _ids(chance: random.Random, count: int, turn: int) -> list[int]:

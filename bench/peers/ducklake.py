@@ -10,8 +10,15 @@ import duckdb
 
 from bench.peers import duck
 from bench.peers.commands import serve, timed
+from bench.peers.rows import rows
 
 _INSERT = "INSERT INTO {} VALUES (?, ?, ?, ?)"
+_UPDATE, _DELETE = "UPDATE {} SET amount = ? WHERE id = ?", "DELETE FROM {} WHERE id = ?"
+_UPSERT = """
+    MERGE INTO {} AS t USING sent AS s ON t.id = s.id
+    WHEN MATCHED THEN UPDATE SET name = s.name, amount = s.amount, moment = s.moment
+    WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.name, s.amount, s.moment)
+"""
 _connection: duckdb.DuckDBPyConnection
 
 
@@ -37,6 +44,29 @@ def append(table: str, count: int) -> list[float]:
     """Inserts of one row, one after another: the milliseconds of each."""
     insert = _INSERT.format(table)
     return [timed(lambda n=n: _connection.execute(insert, _row(n))) for n in range(count)]
+
+
+def fill(table: str, count: int) -> None:
+    """Put many rows, with ids from 0, in one commit."""
+    _connection.register("sent", rows(range(count)))
+    _connection.execute(f"INSERT INTO {table} SELECT * FROM sent")
+
+
+def update(table: str, count: int) -> list[float]:
+    """Updates of one row by key, one after another: the milliseconds of each."""
+    text = _UPDATE.format(table)
+    return [timed(lambda n=n: _connection.execute(text, [n + 0.75, n])) for n in range(count)]
+
+
+def delete(table: str, count: int) -> list[float]:
+    """The same for deletes."""
+    text = _DELETE.format(table)
+    return [timed(lambda n=n: _connection.execute(text, [n])) for n in range(count)]
+
+
+def upsert(table: str, ids: list[int], more: float) -> float:
+    _connection.register("sent", rows(ids, more))
+    return timed(lambda: _connection.execute(_UPSERT.format(table)))
 
 
 def append_together(table: str, clients: int, seconds: float) -> dict[str, Any]:
@@ -76,4 +106,16 @@ def _row(number: int) -> list[Any]:
 
 
 if __name__ == "__main__":
-    serve({"open": open_lake, "create": create, "append": append, "append_together": append_together, "count": count})
+    serve(
+        {
+            "open": open_lake,
+            "create": create,
+            "append": append,
+            "append_together": append_together,
+            "count": count,
+            "fill": fill,
+            "update": update,
+            "delete": delete,
+            "upsert": upsert,
+        }
+    )

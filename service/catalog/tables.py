@@ -131,7 +131,7 @@ class Table:
     @property
     def deletes_by_place(self) -> bool:
         """Whether the table can have more delete files with positions."""
-        return self.iceberg.metadata.format_version == FORMAT_WITH_POSITIONS
+        return self.iceberg.metadata.format_version >= FORMAT_WITH_POSITIONS
 
     @property
     def location(self) -> str:

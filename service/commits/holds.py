@@ -81,6 +81,11 @@ class SnapshotHolds:
         with self._lock:
             return self._merging[table_uuid] > 0
 
+    def is_built_on(self, table_uuid: str) -> bool:
+        """Whether a change in progress builds on a state of a table, whose files it may replace or delete rows of."""
+        with self._lock:
+            return any(hold.and_later for hold in self._tables.get(table_uuid, ()))
+
     def held(self, table_uuid: str) -> set[int]:
         """The snapshots named by a hold."""
         with self._lock:

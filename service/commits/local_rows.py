@@ -58,29 +58,6 @@ def with_few_rows(source: RefreshSource, table: Table) -> RefreshSource:
     return replace(source, changed=changed_rows(table, source.changes, source.change_schema))
 
 
-def moved_rows(
-    table: Table, schema: TableSchema, places: Mapping[str, pa.Array], files: Mapping[str, int]
-) -> dict[str, pa.Array] | None:
-    """Where the rows at some places are now, by their contents: in files that no snapshot has yet, which have these
-    numbers of rows. None if they are many, not all there, or only Spark can read them."""
-    reader = FewRows(table, table.schema_id, plain_columns(schema))
-    try:
-        rows = reader.places(places).rows
-        probe, wanted = _probe(rows), Counter(contents(rows))
-        if probe is None:
-            return None
-        near = reader.having_in(files, probe, pc.unique(rows[probe]))
-        numbers = some_of(contents(near.rows), wanted)
-    except (TooManyRows, UnreadableFile, ValueError):
-        return None
-    if any(wanted.values()):
-        return None
-    found: dict[str, list[int]] = {}
-    for number in numbers:
-        found.setdefault(near.files[number], []).append(near.positions[number])
-    return {path: pa.array(some, pa.int64()) for path, some in found.items()}
-
-
 @dataclass(frozen=True)
 class LocalResult:
     """The current rows of a table, with these columns."""
@@ -103,7 +80,7 @@ class LocalResult:
     def places(self, gone: pa.Table) -> Mapping[str, pa.Array] | None:
         """See StoredRows."""
         rows, wanted = gone.select(list(self.schema.names)), Counter[Content]()
-        probe = _probe(rows)
+        probe = probe_column(rows)
         files = list_files(self.table).data
         if probe is None or not _is_small(files, 1):
             return None
@@ -169,7 +146,7 @@ def _net_by_contents(rows: pa.Table, names: list[str]) -> pa.Table:
     return rows.select(names).take(pa.array(numbers, pa.int64())).append_column(rows.schema.field(WEIGHT), column)
 
 
-def _probe(rows: pa.Table) -> str | None:
+def probe_column(rows: pa.Table) -> str | None:
     """The column with the most values, of those whose values Arrow looks up."""
     exact = [field.name for field in rows.schema if searchable(field.type)]
     return max(exact, key=lambda name: pc.count_distinct(rows[name]).as_py(), default=None)

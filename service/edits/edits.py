@@ -243,7 +243,7 @@ class _Work:
         staged = None
         if here.rows.changes_rows:
             with self.edits.engine.lend(self.call) as session:
-                staged = stage_applied(session, base, self.edit, here.rows, here.new, asdict(self.made))
+                staged = stage_applied(session, base, self.edit, here.rows, here.come, asdict(self.made))
         return StagedAhead(self.edit, here.rows, staged, self.table)
 
     def _is_gone(self) -> bool:

@@ -18,14 +18,14 @@ from service.model.keyed.conditions import computable, is_exact_key, keys_in
 from service.model.schema.types import DecimalType, Primitive, TableSchema
 
 # Edits of more rows are worth a Spark job.
-_MOST_KEYS = 1000
+MOST_KEYS = 1000
 
 
 def keyed_change(
     table: Table,
     edit: Edit,
     check_new: Callable[[pa.Table], object] = lambda new: None,
-    most: int = _MOST_KEYS,
+    most: int = MOST_KEYS,
 ) -> KeyedChange | None:
     """The change of rows by key that an edit is, if it is one of at most so many keys. `check_new` raises for records
     that must not become new rows."""

@@ -1,17 +1,21 @@
 """What an UPSERT's records mean: its keys, which columns change, and which records are refused."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.engine.jobs.edit import FoundRows
+from service.engine.session.records import read_fast
 from service.engine.session.rows import to_arrow
 from service.errors import InvalidRecord, InvalidRequest
 from service.model.edits import RECORD_NUMBER, SENT_PREFIX, MergeRule
-from service.model.records import read_records
+from service.model.records import read_by_column, read_column
 from service.model.schema.types import Field, TableSchema
+
+# So many records are read column by column by Arrow, where it can.
+_MANY = 1000
 
 
 def updatable(schema: TableSchema, update_cols: Sequence[str] | None, keys: tuple[str, ...]) -> frozenset[str]:
@@ -43,23 +47,29 @@ def prepare(
     """
     # A record may leave out any column but the keys, so "required" is checked here, not column by column.
     loose = TableSchema(tuple(Field(f.name, f.type, f.name in keys) for f in schema.fields))
-    values = read_records(loose, records)
+    fast = len(records) > _MANY
+
+    def read(sent: list[dict[str, Any]], field: Field) -> list[Any] | pa.Array:
+        return read_fast(sent, field) if fast and field.name not in keys else read_column(sent, field)
+
+    values = read_by_column(loose, records, read)
     places = list(range(len(records)))
     if on_duplicate == "last":
         last = {key: i for i, key in enumerate(zip(*(values[name] for name in keys), strict=True))}
         places = sorted(last.values())
         records = [records[i] for i in places]
-        values = {name: [column[i] for i in places] for name, column in values.items()}
+        at = pa.array(places, pa.int64())
+        values = {name: c.take(at) if isinstance(c, pa.Array) else [c[i] for i in places] for name, c in values.items()}
     else:
         _refuse_repeated_keys(values, keys)
     sent = {name: [name in record for record in records] for name in schema.names}
+    rows = to_arrow(loose, values)
     for field in schema.fields:
-        if field.required and field.name not in keys:
-            _refuse_explicit_nulls(field.name, values[field.name], sent[field.name], places)
+        if field.required and field.name not in keys and rows[field.name].null_count:
+            _refuse_explicit_nulls(field.name, rows[field.name].is_null().to_pylist(), sent[field.name], places)
     present = tuple(name for name in schema.names if any(sent[name]))
     partial = frozenset(name for name in present if not all(sent[name]))
     needed = tuple(f.name for f in schema.fields if f.required and f.name not in keys and not all(sent[f.name]))
-    rows = to_arrow(loose, values)
     for name in sorted(partial):
         rows = rows.append_column(SENT_PREFIX + name, pa.array(sent[name], pa.bool_()))
     rows = rows.append_column(RECORD_NUMBER, pa.array(places, pa.int32()))
@@ -67,7 +77,7 @@ def prepare(
     return rows, MergeRule(keys, schema.names, update, partial, needed, on_multiple == "replace")
 
 
-def _refuse_repeated_keys(values: dict[str, list[Any]], keys: tuple[str, ...]) -> None:
+def _refuse_repeated_keys(values: Mapping[str, Any], keys: tuple[str, ...]) -> None:
     seen: dict[tuple[Any, ...], int] = {}
     for i, key in enumerate(zip(*(values[name] for name in keys), strict=True)):
         first = seen.setdefault(key, i)
@@ -81,9 +91,9 @@ def _refuse_repeated_keys(values: dict[str, list[Any]], keys: tuple[str, ...]) -
             )
 
 
-def _refuse_explicit_nulls(name: str, values: list[Any], sent: list[bool], places: list[int]) -> None:
-    for i, value, was_sent in zip(places, values, sent, strict=True):
-        if was_sent and value is None:
+def _refuse_explicit_nulls(name: str, nulls: list[bool], sent: list[bool], places: list[int]) -> None:
+    for i, is_null, was_sent in zip(places, nulls, sent, strict=True):
+        if was_sent and is_null:
             raise InvalidRecord(
                 f"records[{i}].{name} is null, but the column is required; send a value, "
                 "or leave it out to keep the one an existing row has",

@@ -4,18 +4,21 @@ It holds no lock meanwhile, unlike edits that share a commit, so it may be large
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from service.catalog.files.columns import TooManyRows, UnreadableFile
-from service.catalog.files.key_lookup import find_keys, key_tuples, read_files
+from service.catalog.files.key_lookup import KeyHits, find_keys, key_tuples, read_files
 from service.catalog.tables import Table
 from service.edits.keyed import keyed_change
 from service.engine.jobs.edit import EditBase, FoundRows
 from service.engine.jobs.edits.places import FoundPlaces
+from service.engine.jobs.edits.publish import AppliedRows
 from service.engine.session.rows import plain_columns
 from service.model.edits import Edit
 from service.model.keyed.changes import PutRows
@@ -25,6 +28,8 @@ from service.model.keyed.pool import with_columns
 # More records than this are joined by Spark, and the rows of more files are read by it: by several tasks.
 _MOST_RECORDS = 20_000
 _MOST_FILES = 500
+# So much of the files that are written again is read here; more is left to Spark.
+_MOST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,11 @@ class AppliedUpsert:
     """What an UPSERT does, and the rows that come."""
 
     rows: FoundRows
-    new: pa.Table
+    come: AppliedRows
 
 
 def apply_upsert(table: Table, base: EditBase, edit: Edit) -> AppliedUpsert | None:
-    """Apply an UPSERT to the table's current state; None if Spark should, or if files are to be written again."""
+    """Apply an UPSERT to the table's current state; None if Spark should."""
     if base.snapshot_id is None or base.only is not None or base.row_level == "copy_on_write":
         return None
     if len(base.rows) > _MOST_FILES:
@@ -71,7 +76,8 @@ def _applied(table: Table, base: EditBase, change: PutRows) -> AppliedUpsert | N
     changed, rows = merge_records(schema, old, records, numbers, change.how)
     gone = found.filter(changed)
     files = Counter(gone["file"].to_pylist())
-    if base.whole(files) or base.rewritten(files):
+    again = base.rewritten(files) | base.whole(files)
+    if base.bytes_of(again) > _MOST_BYTES:
         return None
     new = records.filter(pa.array([key not in by_key for _, key in numbered], pa.bool_()))
     done = FoundRows(
@@ -82,4 +88,15 @@ def _applied(table: Table, base: EditBase, change: PutRows) -> AppliedUpsert | N
         scanned_files=hits.scanned_files,
         places=FoundPlaces(rows=gone),
     )
-    return AppliedUpsert(done, pa.concat_tables([rows.filter(changed), with_columns(schema, new)]))
+    others = _other_rows(table, schema, done.places.in_files(again), hits)
+    come = pa.concat_tables([others, rows.filter(changed), with_columns(schema, new)])
+    return AppliedUpsert(done, AppliedRows(come, others.num_rows, again))
+
+
+def _other_rows(table: Table, schema: pa.Schema, gone: Mapping[str, pa.Array], hits: KeyHits) -> pa.Table:
+    """The rows that stay of files that are written again, given the positions of those that go."""
+    parts = [schema.empty_table()]
+    for path, rows in read_files(table, sorted(gone), schema).items():
+        out = pa.concat_arrays([gone[path], pa.array(hits.deleted.get(path, ()), pa.int64())])
+        parts.append(rows.filter(pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=out))))
+    return pa.concat_tables(parts)

@@ -26,8 +26,8 @@ _CODEC = "write.parquet.compression-codec"
 _TARGET = "write.target-file-size-bytes"
 COMMENT = "comment"
 ONLINE = "firn.online"
-# The version of the format whose delete files have positions: not the one before it, nor the one after it.
-FORMAT_WITH_POSITIONS = 2
+# The first version of the format whose delete files have positions, and the first in which they are deletion vectors.
+FORMAT_WITH_POSITIONS, FORMAT_WITH_VECTORS = 2, 3
 _MIB = 1024 * 1024
 
 
@@ -161,6 +161,8 @@ def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[s
         _CODEC: write.compression_codec,
         _TARGET: str(write.target_file_size_mb * _MIB),
         "write.parquet.row-group-size-bytes": str(write.parquet_row_group_size * 1024),
+        # Compressed, millions of rows can be so small, and to read one of them is to decode its row group.
+        "write.parquet.row-group-size-track-uncompressed": "true",
         # Old metadata makes every load slower.
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "10",

@@ -10,7 +10,7 @@ from service.commits.backups import Backups
 from service.commits.commit import Commits
 from service.commits.small_files import SmallFileChecks
 from service.edits.edits import CheckEdit, EditCounts, Edits, PlanEdit
-from service.edits.keyed import keyed_change
+from service.edits.keyed import MOST_KEYS, keyed_change
 from service.engine.jobs.edit import FoundRows
 from service.model.call import Call
 from service.model.dynamic.definition import refuse_dynamic_table
@@ -29,8 +29,10 @@ def edit_pool(request: EditRequest) -> Pool:
 
 def may_share(request: EditRequest) -> bool:
     """Whether an edit may share a commit, if its rows are found by key. A backup is of the state before one edit, and
-    only an edit of its own is previewed, or held to its preview."""
-    asks = (request.dry_run, request.plan_token, request.create_backup)
+    only an edit of its own is previewed, or held to its preview. Many records are not read twice to find out."""
+    records = getattr(request, "records", None)
+    many = isinstance(records, list) and len(records) > MOST_KEYS
+    asks = (request.dry_run, request.plan_token, request.create_backup, many)
     return not any(asks) and request.backup_retention_hours is None and request.partition_filter is None
 
 

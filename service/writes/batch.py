@@ -187,7 +187,9 @@ class WriteBatches:
             if row_level == "auto" and not may_rewrite:
                 row_level = "merge_on_read"
             try:
-                plan = plan_batch(current, entries, self.keys, row_level)
+                # A change in progress would have to be made again if files that it concerns were merged.
+                merges = not self.holds.is_built_on(table.uuid)
+                plan = plan_batch(current, entries, self.keys, row_level, merges=merges)
             except (UnicodeDecodeError, pa.ArrowException) as e:  # such as text that other engines wrote
                 raise UnreadableFile(str(e)) from e
             if plan.changing:

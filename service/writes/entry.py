@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from service.catalog.tables import Table
 from service.commits.small_files import SmallFileCheck
+from service.engine.session.records import read_many
 from service.engine.session.rows import arrow_schema, to_arrow
 from service.model.call import Call
 from service.model.dynamic.definition import refuse_dynamic_table
@@ -17,7 +18,6 @@ from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.names import TableName
 from service.model.records import read_records
 from service.model.schema.derived import only_derived_added
-from service.writes.many import read_many
 
 
 @dataclass(frozen=True)

@@ -197,11 +197,11 @@ def test_two_edits_of_different_rows_of_a_file_are_both_made(table: TableById, m
 UPSERTED = [{"id": 1, "n": 10}, {"id": 2, "kind": "old", "n": 0}, {"id": 3, "kind": None}, {"id": 99, "kind": "new"}]
 
 
-@pytest.fixture
-def deleting(firn: Firn, tenant: str) -> TableById:
-    """A table in several partitions whose edits never write a file again."""
+@pytest.fixture(params=thorough_except(["merge_on_read"], ["auto", "merge_on_read"]))
+def deleting(firn: Firn, tenant: str, request: pytest.FixtureRequest) -> TableById:
+    """A table in several partitions, whose small files are written again, or get delete files."""
     by_kind = {"partitions": [{"field": "id", "transform": "bucket", "num_buckets": 2}]}
-    made = TableById(firn, tenant, "d", schema=SCHEMA, partition=by_kind, properties={"row_level": "merge_on_read"})
+    made = TableById(firn, tenant, "d", schema=SCHEMA, partition=by_kind, properties={"row_level": request.param})
     made.ok("WRITE", records=[{"id": n, "kind": "old", "n": 0} for n in range(40)])
     return made
 

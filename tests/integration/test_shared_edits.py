@@ -311,6 +311,20 @@ def test_small_files_do_not_pile_up_where_rows_are_changed_one_by_one(shop: Shop
     assert len(shop.current_files()) == 1
 
 
+def test_small_files_beside_a_large_one_are_merged_and_each_change_can_still_be_undone(firn: Firn, tenant: str) -> None:
+    shop, noise = Shop(firn, tenant), random.Random(1)
+    shop.ok("WRITE", records=[row(n, n, noise.randbytes(1000).hex()) for n in range(1200)])
+    said = [shop.firn.ok(shop.upsert({"id": n, "left": -n}, row(5000 + n))) for n in range(1, 13)]
+    assert [counts(one) for one in said] == [{"records_updated": 1, "records_inserted": 1}] * 12
+    assert len(shop.current_files()) <= 1 + 8
+    changed = {n: -n for n in range(1, 13)} | {5000 + n: 0 for n in range(1, 13)}
+    assert shop.lefts() == {n: n for n in range(1200)} | changed
+    for answer in (said[2], said[11], said[0]):
+        undone = shop.undo(answer)
+        assert (undone["records_removed"], undone["records_restored"]) == (2, 1)
+    assert {n for n, left in shop.lefts().items() if left != n} == changed.keys() - {1, 3, 12, 5001, 5003, 5012}
+
+
 @IN_ONE_LAYOUT
 def test_rows_that_delete_files_deleted_stay_deleted(shop: Shop) -> None:
     shop.ok("WRITE", records=[row(n, n) for n in range(8)])

@@ -56,7 +56,7 @@ class TableFiles:
     """How many of these apply to one data file only, which is gone."""
     counted: bool = True
     """Whether `deleted` counts the deleted rows of each data file exactly, and their places can be read in process: no
-    delete file applies to several files, no file has several, and all are Parquet."""
+    delete file applies to several files, no file has several, and all are Parquet or Puffin."""
 
     @property
     def bytes(self) -> int:
@@ -69,6 +69,8 @@ class TableFiles:
 
 
 T = TypeVar("T")
+# How the names of files with deletion vectors end.
+PUFFIN = ".puffin"
 
 
 class ManifestCache(Generic[T]):
@@ -180,8 +182,8 @@ def _data_files(manifests: list[ManifestFile], io: FileIO) -> Iterator[DataFile]
 
 
 def is_readable(delete_file: str) -> bool:
-    """Whether a delete file's positions can be read in process: those of deletion vectors, in Puffin files, cannot."""
-    return delete_file.endswith(".parquet")
+    """Whether a delete file's positions can be read in process."""
+    return delete_file.endswith((".parquet", PUFFIN))
 
 
 def _with_deletes(files: Iterable[DataFile], deleting: list[ManifestFile], io: FileIO) -> TableFiles:

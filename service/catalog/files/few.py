@@ -67,22 +67,25 @@ class FewRows:
         """The rows of some files of a snapshot that have one of some values in a column, which `searchable` allows."""
         found = {}
         for file in self._of(snapshot_id, paths):
-            if hits := self._hits(file.path, file.rows, column, values):
+            if hits := self._having(self.column(file.path, file.rows, column), values):
                 found[file.path] = _live(hits, self._deleted(file))
         return self._at(found)
 
-    def having_in(self, files: Mapping[str, int], column: str, values: pa.Array) -> PlacedRows:
-        """The same, of files that no snapshot has yet, with their numbers of rows."""
-        hits = {path: self._hits(path, rows, column, values) for path, rows in files.items()}
+    def having_in(self, columns: Mapping[str, pa.ChunkedArray], values: pa.Array) -> PlacedRows:
+        """The same, of files whose values in the column were read: no snapshot need have them."""
+        hits = {path: self._having(searched, values) for path, searched in columns.items()}
         return self._at({path: found for path, found in hits.items() if found})
 
-    def _hits(self, path: str, rows: int, column: str, values: pa.Array) -> list[int]:
-        """The positions of the rows of a file that have one of some values in a column."""
+    def column(self, path: str, rows: int, name: str) -> pa.ChunkedArray:
+        """The values of all rows of a file, which has this number of rows, in a column."""
         self._searched += rows
         if self._searched > _MOST_SEARCHED:
             raise TooManyRows
         self._open(1)
-        searched = self._read(path, pa.schema([self.columns.field(column)]))[column]
+        return self._read(path, pa.schema([self.columns.field(name)]))[name]
+
+    def _having(self, searched: pa.ChunkedArray, values: pa.Array) -> list[int]:
+        """The positions of rows that have one of some values."""
         hits = pc.indices_nonzero(pc.is_in(searched, value_set=values.cast(searched.type)))
         self._expect(len(hits))
         return list(hits.to_pylist())

@@ -56,6 +56,8 @@ class KeyHits:
     """Whether the table can have more delete files with positions."""
     deleted: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """The positions of rows of these files that delete files delete."""
+    all_files: Sequence[DataFile] = ()
+    """All data files of the state, of which most may have no hits."""
 
     def files_of(self, keys: pa.Table) -> frozenset[str]:
         """The files that hold rows with some of the keys that were looked up."""
@@ -107,7 +109,7 @@ class _KeyCache:
 _cache = _KeyCache()
 _bounds: LRUCache[str, dict[str, Bounds]] = LRUCache(100_000, getsizeof=lambda found: len(found) + 1)
 _bounds_lock = threading.Lock()
-# By the paths of delete files that each belong to one data file.
+# By the path of the data file, and those of its delete files.
 _deletes: LRUCache[tuple[str, ...], pa.Array] = LRUCache(_DELETE_BYTES, getsizeof=lambda found: found.nbytes + 500)
 _deletes_lock = threading.Lock()
 
@@ -139,7 +141,7 @@ def find_keys(table: Table, lookups: Sequence[pa.Table]) -> KeyHits:
         by_key = {columns: _without(hits, deleted) for columns, hits in by_key.items()}
         left = {path for hits in by_key.values() for places in hits.values() for path in places}
         found = {path: file for path, file in found.items() if path in left}
-    return KeyHits(by_key, found, len(scanned), table.deletes_by_place, deleted)
+    return KeyHits(by_key, found, len(scanned), table.deletes_by_place, deleted, list_files(table).data)
 
 
 def _deleted_positions(table: Table, files: Iterable[DataFile]) -> dict[str, frozenset[int]]:
@@ -154,11 +156,11 @@ def _deleted_positions(table: Table, files: Iterable[DataFile]) -> dict[str, fro
 
 def _positions(table: Table, file: DataFile) -> list[int]:
     with _deletes_lock:
-        known = _deletes.get(file.deletes)
+        known = _deletes.get((file.path, *file.deletes))
     if known is None:
         known = positions_of(table, file.path, file.deletes)
         with _deletes_lock, suppress(ValueError):  # larger than the whole cache
-            _deletes[file.deletes] = known
+            _deletes[file.path, *file.deletes] = known
     found: list[int] = known.to_pylist()
     return found
 

@@ -5,8 +5,10 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+from pyiceberg.table.puffin import PuffinFile
 
-from service.catalog.files.data_files import TableFiles
+from service.catalog.files.data_files import PUFFIN, TableFiles
 from service.catalog.lineage import FileChanges
 from service.catalog.tables import Table
 from service.catalog.translate import translated
@@ -45,6 +47,15 @@ def _without(some: pa.Array, others: pa.Array) -> pa.Array:
 
 def _read(table: Table, path: str, delete_file: str) -> pa.Array:
     with translated(), table.iceberg.io.new_input(delete_file).open() as stream:
+        if delete_file.endswith(PUFFIN):
+            return _in_vector(stream.read(), path)
         rows = pq.read_table(stream, columns=["file_path", "pos"])
     of_file = rows.filter(pc.equal(rows["file_path"], path))
     return of_file["pos"].combine_chunks().cast(pa.int64())
+
+
+def _in_vector(puffin: bytes, path: str) -> pa.Array:
+    """The positions of a data file's deletion vector."""
+    vectors = deletion_vectors_from_puffin_file(PuffinFile(puffin))
+    chunks = [chunk for one in vectors if one.referenced_data_file == path for chunk in one.to_vector().chunks]
+    return pa.concat_arrays([pa.array([], pa.int64()), *(chunk.cast(pa.int64()) for chunk in chunks)])

@@ -74,7 +74,7 @@ def late_deletes(iceberg: Any, planned: Any, snapshot_id: int, old: Sequence[str
             since = [place for place in deleted_positions(io, own_now, path) if place not in then]
             if since:
                 places[path] = pa.array(since, pa.int64())
-    if places and int(iceberg.operations().current().formatVersion()) != FORMAT_WITH_POSITIONS:
+    if places and int(iceberg.operations().current().formatVersion()) < FORMAT_WITH_POSITIONS:
         raise FilesChanged("another writer deleted rows of files that were to be merged")
     return LateDeletes(places, tuple(void), count if counted else None)
 
@@ -91,7 +91,7 @@ def carried_over(
     """Write delete files for the rows of merged files that were deleted since. Raises FilesChanged if they are not all
     there."""
     files = {str(file.location()): file for file in new}
-    found = find(late.places, {path: int(file.recordCount()) for path, file in files.items()})
+    found = find(late.places, rows_by_path(files.values()))
     if found is None:
         found = _places(session, planned, SnapshotFiles(snapshot_id, frozenset(), late.places), files.values(), schema)
     expected = sum(len(positions) for positions in late.places.values())
@@ -100,6 +100,11 @@ def carried_over(
     specs = planned.specs()
     targets = [DeleteTarget(path, files[path], specs.get(files[path].specId()), at) for path, at in found.items()]
     return write_delete_files(planned, targets)
+
+
+def rows_by_path(files: Iterable[Any]) -> dict[str, int]:
+    """The numbers of rows of data files."""
+    return {str(file.location()): int(file.recordCount()) for file in files}
 
 
 def _places(

@@ -7,7 +7,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from service.engine.iceberg.carry_over import FindMoved, LateDeletes, carried_over, late_deletes
+from service.engine.iceberg.carry_over import FindMoved, LateDeletes, carried_over, late_deletes, rows_by_path
 from service.engine.iceberg.position_deletes import WrittenDeletes, dangling_deletes, tasks_with_deletes
 from service.engine.iceberg.replace import FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
@@ -159,16 +159,12 @@ def commit(
     Raises FilesChanged if an old file was removed since, or had rows deleted in another way.
     """
     target, iceberg = CommitTarget(session, table, uuid, None), current(session, table)
-    old, new = (iceberg_class("util.DataFileSet").create() for _ in range(2))
-    for one in done:
-        old.addAll(one.group.handle.rewrittenFiles())
-        new.addAll(one.group.handle.addedFiles())
+    old, new = _files(done)
     started_on = planned.iceberg.snapshot(planned.snapshot_id)
     late, carried, void = LateDeletes({}, (), 0), WrittenDeletes(iceberg.io()), list[Any]()
     head_id = int(iceberg.currentSnapshot().snapshotId())
     if _has_deletes(iceberg, head_id):
-        paths = lines(java_class("java.util.ArrayList")(old), of_file("location"))
-        late = late_deletes(iceberg, planned.iceberg, planned.snapshot_id, paths)
+        late = _late_deletes(iceberg, planned, old)
         void = [*late.void, *dangling_deletes(iceberg, head_id)]
         if late.places:
             carried = carried_over(session, planned.iceberg, planned.snapshot_id, late, each(new), schema, find)
@@ -187,6 +183,32 @@ def commit(
         in_parallel=int(started_on.allManifests(iceberg.io()).size()) > _FEW_MANIFESTS,
     )
     return replace_files(target, iceberg, what, gate, carried.discard)
+
+
+def find_late_deletes(
+    session: SparkSession, table: str, planned: PlannedGroups, done: Sequence[RewrittenGroup], find: FindMoved
+) -> None:
+    """Have `find` look for rows that were deleted since the plan, so that `commit`, for which writers wait, finds most
+    of them known. Raises what that raises."""
+    iceberg, (old, new) = current(session, table), _files(done)
+    if _has_deletes(iceberg, int(iceberg.currentSnapshot().snapshotId())):
+        late = _late_deletes(iceberg, planned, old)
+        if late.places:
+            find(late.places, rows_by_path(each(new)))
+
+
+def _files(done: Iterable[RewrittenGroup]) -> tuple[Any, Any]:
+    """The old and the new files of groups, as Java sets."""
+    old, new = (iceberg_class("util.DataFileSet").create() for _ in range(2))
+    for one in done:
+        old.addAll(one.group.handle.rewrittenFiles())
+        new.addAll(one.group.handle.addedFiles())
+    return old, new
+
+
+def _late_deletes(iceberg: Any, planned: PlannedGroups, old: Any) -> LateDeletes:
+    paths = lines(java_class("java.util.ArrayList")(old), of_file("location"))
+    return late_deletes(iceberg, planned.iceberg, planned.snapshot_id, paths)
 
 
 def remove_dangling(session: SparkSession, table: str, uuid: str, batch: str, gate: Gate) -> int | None:

@@ -6,7 +6,7 @@ less the one that it removed, is exactly what the commit deleted.
 """
 
 import uuid as uuids
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +25,11 @@ from service.engine.session.java import (
     method,
     then,
 )
+from service.model.properties import FORMAT_WITH_VECTORS
 
 # How many positions are sent to the JVM in one call.
 _AT_ONCE = 500_000
 _INDEX = f"{ICEBERG}.deletes.BitmapPositionDeleteIndex"
-_TEXT = "java.lang.CharSequence"
-_ROW, _WRITER = f"{ICEBERG}.deletes.PositionDelete", f"{ICEBERG}.deletes.PositionDeleteWriter"
 
 Places = Mapping[str, pa.Array]
 """Rows by their places: for each data file, the positions of rows in it, each once."""
@@ -61,39 +60,39 @@ class DeleteTarget:
     spec: Any
     positions: pa.Array
     earlier: tuple[Any, ...] = ()
+    shared: tuple[Any, ...] = ()
+    """Delete files with positions that apply to other data files, too."""
 
 
-def write_deletes(iceberg: Any, snapshot_id: int, places: Places) -> WrittenDeletes:
-    """Write delete files for rows of a snapshot; the places are those of rows that it has."""
-    found = by_location(tasks(iceberg, snapshot_id, places.keys()))
+def write_deletes(iceberg: Any, read: Any, places: Places) -> WrittenDeletes:
+    """Write delete files for rows of a snapshot, whose files some tasks read; the places are those of rows that it
+    has."""
+    found = by_location(read)
     targets = []
     for path, positions in places.items():
         task = found.get(path)
-        targets.append(DeleteTarget(path, task.file(), task.spec(), positions, tuple(own_deletes(task))))
+        own, every = own_deletes(task), (file for file in each(task.deletes()) if _has_positions(file))
+        shared = (file for file in every if not _is_own(file))
+        targets.append(DeleteTarget(path, task.file(), task.spec(), positions, tuple(own), tuple(shared)))
     return write_delete_files(iceberg, targets)
 
 
 def write_delete_files(iceberg: Any, targets: Iterable[DeleteTarget]) -> WrittenDeletes:
-    """Write a delete file for each data file, with the positions of the delete files that it replaces."""
-    parquet = iceberg_class("FileFormat").fromString("parquet")
-    writers = iceberg_class("data.GenericFileWriterFactory$Builder")(iceberg).deleteFileFormat(parquet).build()
-    outputs = iceberg_class("io.OutputFileFactory").builderFor(iceberg, 0, 0).format(parquet)
-    outputs = outputs.operationId(str(uuids.uuid4())).suffix("deletes").build()
+    """Write a delete file for each data file, with the positions of the delete files that it replaces: a deletion
+    vector if the table's format has these, or else a Parquet file."""
+    has_vectors = int(iceberg.operations().current().formatVersion()) >= FORMAT_WITH_VECTORS
+    write = _vector_writer(iceberg) if has_vectors else _parquet_writer(iceberg)
     written: list[Any] = []
     replaced: list[Any] = []
     rows, io = 0, iceberg.io()
     try:
         for target in targets:
-            index = _index(io, list(target.earlier), target.path)
+            # Readers of a data file that has a vector ignore its other delete files.
+            index = _index(io, [*target.earlier, *(target.shared if has_vectors else ())], target.path)
             before = int(index.cardinality())
             _add(index, target.positions)
             rows += int(index.cardinality()) - before
-            partition = target.file.partition()
-            # Without partitions, Iceberg would put an empty folder name into the path, which PyArrow refuses in S3.
-            partitioned = target.spec.isPartitioned()
-            output = outputs.newOutputFile(target.spec, partition) if partitioned else outputs.newOutputFile()
-            writer = writers.newPositionDeleteWriter(output, target.spec, partition)
-            written.append(_written(writer, target.path, index))
+            written.append(write(target, index))
             replaced += target.earlier
     except BaseException:
         WrittenDeletes(io, tuple(written)).discard()
@@ -101,10 +100,48 @@ def write_delete_files(iceberg: Any, targets: Iterable[DeleteTarget]) -> Written
     return WrittenDeletes(io, tuple(written), tuple(replaced), rows)
 
 
+def _parquet_writer(iceberg: Any) -> Callable[[DeleteTarget, Any], Any]:
+    """A function that writes the positions of an index, and returns the delete file."""
+    parquet = iceberg_class("FileFormat").fromString("parquet")
+    writers = iceberg_class("data.GenericFileWriterFactory$Builder")(iceberg).deleteFileFormat(parquet).build()
+    outputs = _outputs(iceberg, parquet)
+
+    def write(target: DeleteTarget, index: Any) -> Any:
+        partition = target.file.partition()
+        # Without partitions, Iceberg would put an empty folder name into the path, which PyArrow refuses in S3.
+        partitioned = target.spec.isPartitioned()
+        output = outputs.newOutputFile(target.spec, partition) if partitioned else outputs.newOutputFile()
+        return _written(writers.newPositionDeleteWriter(output, target.spec, partition), target, index)
+
+    return write
+
+
+def _vector_writer(iceberg: Any) -> Callable[[DeleteTarget, Any], Any]:
+    """The same for deletion vectors: each in a file of its own, as delete files are."""
+    outputs = _outputs(iceberg, iceberg_class("FileFormat").fromString("puffin"))
+    nothing = java_class("java.util.Collections").emptyMap()
+    no_earlier = function(method("java.util.Map", "get", "java.lang.Object").bindTo(nothing))
+
+    def write(target: DeleteTarget, index: Any) -> Any:
+        writer = iceberg_class("deletes.BaseDVFileWriter")(outputs, no_earlier)
+        try:
+            writer.delete(target.path, index, target.spec, target.file.partition())
+        finally:
+            writer.close()
+        return writer.result().deleteFiles().get(0)
+
+    return write
+
+
+def _outputs(iceberg: Any, file_format: Any) -> Any:
+    """Iceberg's factory for the places of new delete files."""
+    outputs = iceberg_class("io.OutputFileFactory").builderFor(iceberg, 0, 0).format(file_format)
+    return outputs.operationId(str(uuids.uuid4())).suffix("deletes").build()
+
+
 def own_deletes(task: Any) -> list[Any]:
     """The delete files of a scan task that apply to its data file only."""
-    is_own = iceberg_class("util.ContentFileUtil").isFileScoped
-    return [file for file in each(task.deletes()) if _has_positions(file) and is_own(file)]
+    return [file for file in each(task.deletes()) if _has_positions(file) and _is_own(file)]
 
 
 def void_deletes(found: Any) -> Any:
@@ -139,11 +176,16 @@ def deleted_positions(io: Any, deletes: Iterable[Any], path: str) -> list[int]:
     """The positions that delete files have for a data file, in increasing order."""
     index = _index(io, list(deletes), path)
     joiner = java_class("java.util.StringJoiner")(",")
-    add = method("java.util.StringJoiner", "add", _TEXT).bindTo(joiner)
+    add = method("java.util.StringJoiner", "add", "java.lang.CharSequence").bindTo(joiner)
     text = then(method("java.lang.Long", "toString", "long"), add)
     index.forEach(function(text, "LongConsumer"))
     found = str(joiner.toString())
     return [int(position) for position in found.split(",")] if found else []
+
+
+def _is_own(file: Any) -> bool:
+    """Whether a delete file applies to one data file only."""
+    return bool(iceberg_class("util.ContentFileUtil").isFileScoped(file))
 
 
 def _has_positions(file: Any) -> bool:
@@ -169,12 +211,22 @@ def _add(index: Any, positions: pa.Array) -> None:
         comma.splitAsStream(text).mapToLong(parse).forEach(delete)
 
 
-def _written(writer: Any, path: str, index: Any) -> Any:
-    """The delete file of a writer, with all positions of an index."""
+def _written(writer: Any, target: DeleteTarget, index: Any) -> Any:
+    """The delete file of a writer, with all positions of an index.
+
+    The loop over the positions is Iceberg's own: it takes the index for positions that were deleted before, to be
+    written with one more. Calls from here for each position take longer than the rest of the commit.
+    """
+    positions = method("java.util.Map", "get", "java.lang.Object")
+    positions = positions.bindTo(java_class("java.util.Collections").singletonMap(target.path, index))
+    same = method("java.util.Optional", "get").bindTo(java_class("java.util.Optional").of(writer))
+    by_file = iceberg_class("deletes.DeleteGranularity").FILE
+    sorting = iceberg_class("deletes.SortingPositionOnlyDeleteWriter")(
+        function(same, "Supplier"), by_file, function(positions)
+    )
     try:
-        row = iceberg_class("deletes.PositionDelete").create()
-        place = method(_ROW, "set", _TEXT, "long").bindTo(row).bindTo(path)
-        index.forEach(function(then(place, method(_WRITER, "write", _ROW).bindTo(writer)), "LongConsumer"))
+        one = iceberg_class("deletes.PositionDelete").create().set(target.path, target.positions[0].as_py())
+        sorting.write(one)
     finally:
-        writer.close()
-    return writer.toDeleteFile()
+        sorting.close()
+    return sorting.result().deleteFiles().get(0)

@@ -6,7 +6,7 @@ from typing import Any
 
 from service.engine.iceberg.position_deletes import Places, WrittenDeletes, own_deletes, void_deletes, write_deletes
 from service.engine.iceberg.replace import Evolution, FileReplacement, replace_files
-from service.engine.iceberg.scan_tasks import file_of_task, files_of, of_file, tasks
+from service.engine.iceberg.scan_tasks import file_of_task, files_of, of_file, of_files, tasks
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag
 from service.engine.session.java import ICEBERG, each, iceberg_class, lines, method, string_list
@@ -70,10 +70,11 @@ def commit_rows(target: CommitTarget, change: RowReplacement, gate: Gate, *, ice
         iceberg = target.load() if iceberg is None else iceberg
         head = iceberg.currentSnapshot()
         head_id = None if head is None else int(head.snapshotId())
-        _check_untouched(iceberg, change, head_id)
-        old, void = _removed(iceberg, change, head_id)
-        if change.deleted and head_id is not None:
-            deletes = write_deletes(iceberg, head_id, change.deleted)
+        now = tasks(iceberg, head_id, change.touched) if change.touched and head_id is not None else None
+        _check_untouched(iceberg, change, head_id, now)
+        old, void = _removed(change, now)
+        if change.deleted and now is not None:
+            deletes = write_deletes(iceberg, now, change.deleted)
             if deletes.rows != change.places and change.based_on != head_id:
                 raise FilesChanged(_CHANGED)
             void.extend(deletes.replaced)
@@ -96,16 +97,15 @@ def commit_rows(target: CommitTarget, change: RowReplacement, gate: Gate, *, ice
     return replace_files(target, iceberg, what, gate, discard)
 
 
-def _check_untouched(iceberg: Any, change: RowReplacement, head_id: int | None) -> None:
+def _check_untouched(iceberg: Any, change: RowReplacement, head_id: int | None, now: Any) -> None:
     """Raise FilesChanged if a touched file is no longer there, or if rows of it were deleted since by delete files of
-    which `write_deletes` cannot tell whether they concern the same rows."""
+    which `write_deletes` cannot tell whether they concern the same rows. `now` are the tasks that read such files."""
     since = change.based_on
     if since == head_id or not change.touched:
         return
-    if since is None or head_id is None or iceberg.snapshot(since) is None:
+    if since is None or now is None or iceberg.snapshot(since) is None:
         raise FilesChanged(_CHANGED)
-    before, now = tasks(iceberg, since, change.touched), tasks(iceberg, head_id, change.touched)
-    had, has = _deletes(before), _deletes(now)
+    had, has = _deletes(tasks(iceberg, since, change.touched)), _deletes(now)
     strict = set(change.removed)
     if change.deleted:
         strict |= {str(t.file().location()) for t in each(now) if len(own_deletes(t)) != t.deletes().size()}
@@ -119,11 +119,11 @@ def _deletes(found: Any) -> dict[str, str]:
     return dict(zip(paths, lines(found, method(f"{ICEBERG}.FileScanTask", "deletes")), strict=True))
 
 
-def _removed(iceberg: Any, change: RowReplacement, head_id: int | None) -> tuple[Any, list[Any]]:
+def _removed(change: RowReplacement, now: Any) -> tuple[Any, list[Any]]:
     """The files to remove, as a Java set, and the delete files that only apply to them."""
-    if not change.removed or head_id is None:
+    if not change.removed or now is None:
         return (None if not change.deleted else iceberg_class("util.DataFileSet").create()), []
-    found = tasks(iceberg, head_id, change.removed.keys())
+    found = of_files(now, change.removed.keys())
     return files_of(found), list(each(void_deletes(found)))
 
 

@@ -49,11 +49,14 @@ def tasks(iceberg: Any, snapshot_id: int, paths: Iterable[str] | None = None) ->
         found = iceberg_class("relocated.com.google.common.collect.Lists").newArrayList(planned.iterator())
     finally:
         planned.close()
-    if paths is None:
-        return found
+    return found if paths is None else of_files(found, paths)
+
+
+def of_files(tasks: Any, paths: Iterable[str]) -> Any:
+    """Those of a Java list of tasks that read some files, as a Java list."""
     wanted = java_class("java.util.HashSet")(string_list(paths))
     is_wanted = method("java.util.Set", "contains", "java.lang.Object").bindTo(wanted)
-    return collected(found.stream().filter(function(then(_location(), is_wanted), "Predicate")))
+    return collected(tasks.stream().filter(function(then(_location(), is_wanted), "Predicate")))
 
 
 def by_location(tasks: Any) -> Any:

@@ -1,5 +1,7 @@
 """How two states of a table differ, row by row: compares the rows of files that only one of them has."""
 
+import math
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,7 +11,8 @@ import pyarrow as pa
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.iceberg.staging import readable_files
 from service.engine.iceberg.tables import current
-from service.engine.session.rows import collect, frame, json_rows
+from service.engine.jobs.append import small_frame
+from service.engine.session.rows import collect, json_rows
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql import diff_sql
 from service.engine.sql.past import under
@@ -65,17 +68,30 @@ def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
     with ExitStack() as stack:
         sources = [(_source(session, comparison, side, stack), sign) for side, sign in sides]
         net = session.sql(diff_sql.net(sources, schema))
+        view = stack.enter_context(named(net))
+        if not offset and sum(_rows(side) for side, _ in sides) <= limit:
+            # They are all on this page.
+            return _all(_changes(collect(session.sql(diff_sql.page(view, schema, keys, limit, 0))), list(schema.names)))
         if limit:
             # Both the page and the counts read it.
             net.persist(StorageLevel.DISK_ONLY)
             stack.callback(net.unpersist)
-        view = stack.enter_context(named(net))
         [row] = session.sql(diff_sql.counts(view, schema, keys)).collect()
         inserted, deleted, updated = (int(number or 0) for number in row)
         if not limit or offset >= inserted + deleted + updated:
             return DiffResult(inserted, deleted, updated)
         page = collect(session.sql(diff_sql.page(view, schema, keys, limit, offset)))
         return DiffResult(inserted, deleted, updated, _changes(page, list(schema.names)))
+
+
+def _all(changes: tuple[RowChange, ...]) -> DiffResult:
+    kinds = Counter(change.kind for change in changes)
+    return DiffResult(kinds["inserted"], kinds["deleted"], kinds["updated"], changes)
+
+
+def _rows(side: SnapshotFiles | pa.Table) -> float:
+    """How many rows there are at most."""
+    return math.inf if isinstance(side, SnapshotFiles) else side.num_rows
 
 
 def _has_rows(side: SnapshotFiles | pa.Table) -> bool:
@@ -87,7 +103,7 @@ def _source(session: SparkSession, comparison: Comparison, side: SnapshotFiles |
         iceberg = under(current(session, comparison.table), comparison.schema_id)
         return stack.enter_context(readable_files(session, iceberg, side))
     # In one partition they are compared without shuffles.
-    return stack.enter_context(named(frame(session, side).coalesce(1)))
+    return stack.enter_context(named(small_frame(session, side).coalesce(1)))
 
 
 def _changes(page: pa.Table, names: list[str]) -> tuple[RowChange, ...]:

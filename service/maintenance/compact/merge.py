@@ -5,19 +5,19 @@ import time
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from service.catalog.files.data_files import TableFiles, list_files
 from service.catalog.files.small import find_small_files
 from service.catalog.tables import Snapshot, Table
 from service.commits.commit import CommitResult, Commits
-from service.commits.local_rows import moved_rows
+from service.commits.moved_rows import MovedRows
 from service.engine.iceberg.compaction import (
     FileGroup,
     PlannedGroups,
     RewriteOptions,
     RewrittenGroup,
     commit,
+    find_late_deletes,
     first_files_of,
     plan,
     remove_dangling,
@@ -26,6 +26,7 @@ from service.engine.iceberg.compaction import (
 from service.engine.iceberg.swap import FilesChanged
 from service.engine.jobs.rewrite import rewrite
 from service.engine.session.engine import Engine
+from service.engine.session.rows import plain_columns
 from service.errors import (
     Cancelled,
     CommitConflict,
@@ -261,12 +262,15 @@ class _Merge:
 
     def _commit(self, part: Sequence[RewrittenGroup]) -> None:
         self.job.progress.phase = "committing"
+        schema, current = self.table.stored_schema, self.merger.commits.current(self.table)
+        moved = MovedRows(self.table, plain_columns(schema))
+        # Writers wait for the commit, so that most of its work is done before.
+        self.merger.engine.run_for(self.job.call, find_late_deletes, current.spark_name, self.planned, part, moved.find)
 
         def change(current: Table, batch: str) -> None:
             gate = self.job.gate_for(self.merger.commits, batch)
-            name, uuid, schema = current.spark_name, self.table.uuid, self.table.stored_schema
-            find = partial(moved_rows, self.table, schema)
-            self.merger.engine.run(commit, name, uuid, self.planned, part, schema, find, batch, gate)
+            engine, name = self.merger.engine, current.spark_name
+            engine.run(commit, name, self.table.uuid, self.planned, part, schema, moved.find, batch, gate)
 
         try:
             result = self.merger.commits.commit(self.table, "COMPACT", self.job.call, change)

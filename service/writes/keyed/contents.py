@@ -1,6 +1,6 @@
 """The content of the files that a batch with edits touches: the rows that it found, and what the files become."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -29,6 +29,8 @@ class FileContents:
     whole: Mapping[str, pa.Table]
     """All rows of the files that are written again."""
     files: Mapping[str, DataFile]
+    """The files with such rows, and those that are merged."""
+    merged: Set[str]
     deleted: Mapping[str, frozenset[int]]
     """The positions of rows that delete files have deleted already."""
 
@@ -37,7 +39,7 @@ class FileContents:
         """Read the files that the edits of a batch touch: whole, or only the rows with its keys."""
         columns = plain_columns(table.schema)
         positions = hits.positions(choice.touched)
-        whole = read(table, sorted(choice.rewritten), columns, None)
+        whole = read(table, sorted({*choice.rewritten, *choice.merged}), columns, None)
         others = {path: at for path, at in positions.items() if path not in whole}
         some = read(table, sorted(others), columns, others)
         places, parts = list[RowPlace](), [columns.empty_table()]
@@ -45,17 +47,18 @@ class FileContents:
             places += [RowPlace(path, position) for position in at]
             parts.append(some[path] if path in some else whole[path].take(pa.array(at, pa.int64())))
         found = KeyedRows(pa.concat_tables(parts), places)
-        return cls(found, whole, hits.files, hits.deleted)
+        return cls(found, whole, {**hits.files, **choice.merged}, choice.merged.keys(), hits.deleted)
 
     def replacement(self, table: Table, done: AppliedChanges, summary: dict[str, str]) -> SharedReplacement:
         """The files and places that lose rows, and the rows that take their place."""
         gone: dict[str, set[int]] = {}
         for place in done.gone:
             gone.setdefault(place.file, set()).add(place.position)
-        again = sorted(gone.keys() & self.whole.keys())
+        again = sorted((gone.keys() & self.whole.keys()) | self.merged, key=self._age)
         dead = {path: self.deleted.get(path, frozenset()) for path in again}
-        kept = [_without(self.whole[path], gone[path] | dead[path]) for path in again]
-        expected = sum(self.files[path].rows - len(dead[path]) - len(gone[path]) for path in again) + done.new.num_rows
+        out = {path: dead[path].union(gone.get(path, ())) for path in again}
+        kept = [_without(self.whole[path], out[path]) for path in again]
+        expected = sum(self.files[path].rows - len(out[path]) for path in again) + done.new.num_rows
         return SharedReplacement(
             table.current_snapshot_id,
             {path: self.files[path].rows for path in again},
@@ -65,6 +68,12 @@ class FileContents:
             summary,
         )
 
+    def _age(self, path: str) -> tuple[int, str]:
+        """So that rows are written again in the order in which they were written."""
+        return self.files[path].sequence_number, path
 
-def _without(rows: pa.Table, positions: set[int]) -> pa.Table:
+
+def _without(rows: pa.Table, positions: Collection[int]) -> pa.Table:
+    if not positions:
+        return rows
     return rows.filter(pa.array([i not in positions for i in range(rows.num_rows)], pa.bool_()))

@@ -50,8 +50,10 @@ class SharedPlan:
         return [i for i, part in enumerate(self.parts) if part.counts.changes_rows]
 
 
-def plan_batch(table: Table, entries: Sequence[Pending], files: KeyFiles, row_level: RowLevel) -> SharedPlan:
-    """Plan a batch on the table as it is now.
+def plan_batch(
+    table: Table, entries: Sequence[Pending], files: KeyFiles, row_level: RowLevel, *, merges: bool = True
+) -> SharedPlan:
+    """Plan a batch on the table as it is now. `merges` says whether it may merge small files with it.
 
     Raises UnreadableFile or TooManyRows if the rows of its edits are better found by Spark.
     """
@@ -62,7 +64,7 @@ def plan_batch(table: Table, entries: Sequence[Pending], files: KeyFiles, row_le
     edits = [(e, c) for e, c in zip(entries, changes, strict=True) if isinstance(e, PendingEdit)]
     touched = [hits.files_of(keys) if (keys := change.keys) is not None else frozenset() for _, change in edits]
     mode = row_level if hits.deletes_by_place else "copy_on_write"
-    choice = choose_files(mode, touched, hits)
+    choice = choose_files(mode, touched, hits, merges=merges)
     alone += [edit for (edit, _), shares in zip(edits, choice.shares, strict=True) if not shares]
     together = [(e, c) for e, c in zip(entries, changes, strict=True) if e not in alone]
 

@@ -3,15 +3,13 @@
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
 
-from service.catalog.files.data_files import list_files
 from service.catalog.tables import Catalog, Table
 from service.commits import local_rows
 from service.commits.compared import changes_between
-from service.commits.local_rows import LocalResult, changed_rows, moved_rows
+from service.commits.local_rows import LocalResult, changed_rows
 from service.model.dynamic.plan import WEIGHT
 from service.model.names import PLACE_COLUMNS
 from service.model.schema.types import TableSchema
@@ -121,32 +119,3 @@ def test_rows_are_found_by_their_contents_as_often_as_they_go(tmp_path: Path) ->
     assert found is not None
     assert [at.to_pylist() for at in found.values()] == [[0], [0]]
     assert result.places(rows("CH").append_column(WEIGHT, pa.array([-3], pa.int64()))) is None
-
-
-def merged(orders: Orders, *values: str | None, first: int = 0) -> dict[str, int]:
-    """A file that no snapshot has yet, with its number of rows."""
-    path = f"{orders.table.location}/data/merged.parquet".removeprefix("file://")
-    written = rows(*values, first=first)
-    ids = [pa.field(f.name, f.type, metadata={"PARQUET:field_id": str(n)}) for n, f in enumerate(written.schema, 1)]
-    pq.write_table(written.cast(pa.schema(ids)), path)
-    return {path: written.num_rows}
-
-
-def test_rows_are_found_in_a_file_that_no_snapshot_has_yet(tmp_path: Path) -> None:
-    orders = Orders(tmp_path)
-    orders.add("CH", "AT", "CH")
-    [old] = [file.path for file in list_files(orders.table).data]
-    files = merged(orders, "DE", "CH", "AT", "CH", first=-1)
-    found = moved_rows(orders.table, orders.table.stored_schema, {old: pa.array([0, 2])}, files)
-    assert found is not None
-    assert {path: places.to_pylist() for path, places in found.items()} == {path: [1, 3] for path in files}
-
-
-def test_of_equal_rows_as_many_are_found_as_are_wanted(tmp_path: Path) -> None:
-    orders = Orders(tmp_path)
-    orders.add("CH")
-    orders.add("CH")
-    old = {file.path: pa.array([0]) for file in list_files(orders.table).data}
-    one_row, schema, some = merged(orders, "CH"), orders.table.stored_schema, dict(list(old.items())[:1])
-    assert moved_rows(orders.table, schema, some, one_row) is not None
-    assert moved_rows(orders.table, schema, old, one_row) is None

@@ -8,6 +8,8 @@ from service.engine.jobs.edits.row_level import TouchedFile, files_to_rewrite
 from service.settings.kinds import RowLevel
 
 SMALL = TouchedFile(bytes=10_000, rows=100, hits=1)
+MEDIUM = TouchedFile(bytes=600_000, rows=10_000, hits=1)
+DENSE = TouchedFile(bytes=100_000, rows=12_000, hits=1)
 LARGE = TouchedFile(bytes=100 << 20, rows=1_000_000, hits=10)
 HALF_GONE = TouchedFile(bytes=100 << 20, rows=1_000_000, hits=500_000)
 
@@ -19,7 +21,9 @@ HALF_GONE = TouchedFile(bytes=100 << 20, rows=1_000_000, hits=500_000)
         ("merge_on_read", {"a": SMALL, "b": HALF_GONE}, set()),
         ("auto", {}, set()),
         ("auto", {"a": SMALL, "b": SMALL}, {"a", "b"}),
-        ("auto", {"a": LARGE, "b": SMALL}, set()),
+        ("auto", {"a": LARGE, "b": SMALL}, {"b"}),
+        ("auto", {"a": MEDIUM, "b": MEDIUM, "c": SMALL}, {"a", "c"}),
+        ("auto", {"a": DENSE, "b": DENSE, "c": SMALL}, {"a", "c"}),
         ("auto", {"a": LARGE, "b": HALF_GONE}, {"b"}),
         ("auto", {"a": TouchedFile(2 << 20, 3, 1)}, set()),
         ("auto", {"a": TouchedFile(2 << 20, 3, 2)}, {"a"}),

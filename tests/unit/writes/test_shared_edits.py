@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 
 from service.catalog.files.columns import UnreadableFile
 from service.catalog.files.data_files import DataFile
+from service.catalog.files.key_lookup import KeyHits
 from service.catalog.tables import Table
+from service.commits.holds import SnapshotHolds
 from service.edits.keyed import keyed_change
 from service.edits.upsert import prepare, refuse_incomplete, updatable
 from service.engine.jobs.edit import FoundRows
@@ -28,8 +31,9 @@ from service.model.names import EDIT_PROPERTY, KEYS_PROPERTY
 from service.model.schema.columns import columns_of
 from service.model.schema.definition import parse_schema
 from service.settings import CompactionSettings, IcebergSettings, Settings, WriteQueueSettings
+from service.settings.kinds import RowLevel
 from service.writes.entry import WriteOutcome
-from service.writes.keyed.cost import share_rewrite
+from service.writes.keyed.cost import choose_files, share_rewrite
 from service.writes.keyed.edit import PendingEdit, SharedEditOutcome
 from service.writes.keyed.plan import KeyFiles
 from service.writes.writes import Writes
@@ -530,3 +534,73 @@ def test_only_few_and_small_files_are_rewritten_with_a_batch(touched: list[list[
     )
     files = {name: DataFile(name, size, rows, ()) for name, (size, rows) in sizes.items()}
     assert share_rewrite(touched, files) == shares
+
+
+def _files(*sizes: int, group: tuple[Any, ...] = (0,), **more: Any) -> list[DataFile]:
+    """Files of these numbers of rows, the oldest first."""
+    return [
+        DataFile(f"{group}-{n:02}", rows * 10, rows, group, sequence_number=n, **more) for n, rows in enumerate(sizes)
+    ]
+
+
+def _merged(files: list[DataFile], mode: RowLevel = "auto", touched: int = 0) -> list[int]:
+    """Which of some files a batch merges that touches one of them."""
+    path = files[touched].path
+    hits = KeyHits({("id",): {(1,): {path: [0]}}}, {path: files[touched]}, 1, True, all_files=files)
+    merged = choose_files(mode, [[path]], hits).merged
+    assert all(merged[file.path] is file for file in files if file.path in merged)
+    return [n for n, file in enumerate(files) if file.path in merged]
+
+
+BASE = 10**6
+
+
+class TestTheNewestSmallFilesOfAPartitionAreMergedByABatchThatTouchesIt:
+    def test_once_they_are_many(self) -> None:
+        assert _merged(_files(BASE, *[64] * 7)) == []
+        assert _merged(_files(BASE, *[64] * 8)) == [*range(1, 9)]
+        assert _merged(_files(BASE, *[64] * 100)) == [*range(69, 101)]
+
+    def test_but_older_rows_stay_in_older_files(self) -> None:
+        assert _merged(_files(64, 64, BASE, *[64] * 8)) == [*range(3, 11)]
+        assert _merged(_files(*[64] * 20, BASE, 64)) == []
+
+    def test_if_they_are_small_together(self) -> None:
+        assert _merged(_files(*[2000] * 12)) == []
+        assert _merged(_files(9000, *[100] * 8)) == [*range(9)]
+
+    def test_unless_some_of_their_rows_were_deleted_by_place(self) -> None:
+        files = _files(BASE, *[64] * 9)
+        files[2] = replace(files[2], deleted=1, deletes=("d",))
+        assert _merged(files) == []
+        # Of a file that it touches, the batch knows which.
+        assert _merged(files, touched=2) == [*range(1, 10)]
+
+    def test_not_those_of_other_partitions(self) -> None:
+        files = [*_files(*[64] * 9), *_files(*[64] * 9, group=(1,))]
+        assert _merged(files) == [*range(9)]
+
+    @pytest.mark.parametrize("mode", ["copy_on_write", "merge_on_read"])
+    def test_only_if_the_service_chooses_how_rows_are_deleted(self, mode: RowLevel) -> None:
+        assert _merged(_files(BASE, *[64] * 20), mode) == []
+
+
+def test_a_table_that_is_changed_row_by_row_keeps_few_files(shop: Shop) -> None:
+    shop.engine.deletes_by_place = True
+    _said(shop.write(*(row(n, name="long" * 300) for n in range(1000))))
+    for n in range(40):
+        assert _said(shop.update({"id": n * 7}, left=n, name="n"))["updated"] == 1
+    assert len(shop.engine.files) <= 1 + 8
+    assert [r["id"] for r in shop.rows] == [*range(1000)]
+    assert [r["left"] for r in shop.rows] == [i // 7 if i % 7 == 0 and i < 280 else None for i in range(1000)]
+
+
+def test_while_another_change_is_being_made_files_are_left_for_it(shop: Shop) -> None:
+    shop.engine.deletes_by_place = True
+    _said(shop.write(*(row(n, name="long" * 300) for n in range(1000))))
+    with shop.parts[SnapshotHolds].building_on(shop.table.uuid, shop.table.current_snapshot_id):
+        for n in range(20):
+            _said(shop.update({"id": n}, left=n))
+        assert len(shop.engine.files) == 1 + 20
+    _said(shop.update({"id": 20}, left=20))
+    assert len(shop.engine.files) == 2

@@ -50,6 +50,17 @@ class StagedEdit:
     """Of the table's newest metadata, other columns or partitioning to commit with the files."""
 
 
+@dataclass(frozen=True)
+class AppliedRows:
+    """The rows that come of an edit, with those that stay of files that are written again."""
+
+    rows: pa.Table
+    kept: int = 0
+    """How many of them stay."""
+    again: frozenset[str] = frozenset()
+    """The files that are written again. All others with rows of the edit get delete files."""
+
+
 def publish(found: FoundEdit, batch: str, counts: Mapping[str, int], gate: Gate, tag: Tag | None = None) -> int:
     """Make an edit in one commit, with the counts in its summary, and return its snapshot's id.
 
@@ -85,14 +96,20 @@ def stage(found: FoundEdit, counts: Mapping[str, int]) -> StagedEdit:
 
 
 def stage_applied(
-    session: SparkSession, base: EditBase, edit: Edit, rows: FoundRows, new: pa.Table, counts: Mapping[str, int]
+    session: SparkSession, base: EditBase, edit: Edit, rows: FoundRows, come: AppliedRows, counts: Mapping[str, int]
 ) -> StagedEdit:
-    """Write the rows that come of an edit that was applied already; those that go get delete files."""
+    """Write the rows that come of an edit that was applied already."""
     target = CommitTarget(session, base.name, base.uuid, base.schema_id)
-    added = stage_rows(target.load(), frame(session, new).coalesce(1))
-    deleted = rows.places.in_files(rows.files.keys())
-    expected = rows.hits + rows.inserted
-    return StagedEdit(target, base.snapshot_id, added, expected, deleted, {}, _summary(edit, counts))
+    added = stage_rows(target.load(), frame(session, come.rows).coalesce(1))
+    return StagedEdit(
+        target,
+        base.snapshot_id,
+        added,
+        rows.hits + rows.inserted + come.kept,
+        rows.places.in_files(rows.files.keys() - come.again),
+        {path: base.rows[path] for path in come.again},
+        _summary(edit, counts),
+    )
 
 
 def _summary(edit: Edit, counts: Mapping[str, int]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Read the records of a large WRITE, which become Arrow at once."""
+"""Read many records, which become Arrow at once."""
 
 from contextlib import suppress
 from typing import Any
@@ -17,10 +17,11 @@ _ENDS = (("$", None), ("Z$", "UTC"))
 
 def read_many(schema: TableSchema, records: Any) -> pa.Table:
     """The result of `read_records` as Arrow, in less time."""
-    return to_arrow(schema, read_by_column(schema, records, _read))
+    return to_arrow(schema, read_by_column(schema, records, read_fast))
 
 
-def _read(records: list[dict[str, Any]], field: Field) -> list[Any] | pa.Array:
+def read_fast(records: list[dict[str, Any]], field: Field) -> list[Any] | pa.Array:
+    """The values of one column, in less time than `read_column` takes if there are many."""
     times = _read_times(records, field) if field.type in (Primitive("timestamp"), Primitive("timestamptz")) else None
     return read_column(records, field) if times is None else times
 

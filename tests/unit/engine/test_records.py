@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.engine.session.records import read_many
 from service.engine.session.rows import to_arrow
 from service.errors import InvalidRecord
 from service.model.records import read_records
 from service.model.schema.types import Field, Primitive, TableSchema
-from service.writes.many import read_many
 
 PLAIN, ZONED = (TableSchema((Field("at", Primitive(kind)),)) for kind in ("timestamp", "timestamptz"))
 times = st.datetimes(datetime(1, 1, 1, 1), datetime(9999, 12, 31, 12)).map(datetime.isoformat)
@@ -68,7 +68,7 @@ def test_a_missing_required_time_is_refused_with_its_record() -> None:
 
 
 def test_a_plain_column_of_times_needs_no_reading_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.writes.many.read_column", None)
+    monkeypatch.setattr("service.engine.session.records.read_column", None)
     for schema in (PLAIN, ZONED):
         for text in ("2024-02-29T23:59:59.1", "2024-02-29T23:59:59Z"):
             assert read_many(schema, [{"at": text}, {"at": None}]).num_rows == 2

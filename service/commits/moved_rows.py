@@ -1,0 +1,82 @@
+"""Where rows of old files are in the files that they were merged to: found in this process, by their contents."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from service.catalog.files.columns import TooManyRows, UnreadableFile
+from service.catalog.files.few import FewRows
+from service.catalog.tables import Table
+from service.commits.local_rows import probe_column
+from service.model.keyed.contents import Content, contents
+
+_Place = tuple[str, int]
+# The columns that are searched stay in memory up to this size.
+_MOST_KEPT = 64 << 20
+
+
+@dataclass
+class MovedRows:
+    """Finds rows of a table in merged files, which no snapshot has yet.
+
+    It remembers what it has found and read. So a compaction searches before it holds the table's lock, and under the
+    lock only for what was deleted since.
+    """
+
+    table: Table
+    columns: pa.Schema
+    _found: dict[_Place, _Place] = field(default_factory=dict, init=False)
+    _probe: str | None = field(default=None, init=False)
+    _searched: dict[str, pa.ChunkedArray] = field(default_factory=dict, init=False)
+    """The column by which rows are searched first, of merged files."""
+
+    def find(self, places: Mapping[str, pa.Array], files: Mapping[str, int]) -> dict[str, pa.Array] | None:
+        """Where the rows at some places are now, in files with these numbers of rows. None if they are many, not all
+        there, or only Spark can read them."""
+        wanted = [(path, position) for path, some in places.items() for position in some.to_pylist()]
+        new = [place for place in wanted if place not in self._found or self._found[place][0] not in files]
+        try:
+            if new and not self._search(new, files):
+                return None
+        except (TooManyRows, UnreadableFile, ValueError):
+            return None
+        found: dict[str, list[int]] = {}
+        for path, position in map(self._found.__getitem__, wanted):
+            found.setdefault(path, []).append(position)
+        return {path: pa.array(sorted(some), pa.int64()) for path, some in found.items()}
+
+    def _search(self, places: list[_Place], files: Mapping[str, int]) -> bool:
+        """Find the rows at some places, and return whether all are there."""
+        reader = FewRows(self.table, self.table.schema_id, self.columns)
+        by_file: dict[str, list[int]] = {}
+        for path, position in places:
+            by_file.setdefault(path, []).append(position)
+        old = reader.places({path: pa.array(some, pa.int64()) for path, some in by_file.items()})
+        self._probe = self._probe or probe_column(old.rows)
+        if self._probe is None:
+            return False
+        near = reader.having_in(self._columns(reader, self._probe, files), pc.unique(old.rows[self._probe]))
+        taken, free = set(self._found.values()), defaultdict[Content, list[_Place]](list)
+        for content, path, position in zip(contents(near.rows), near.files, near.positions, strict=True):
+            if (path, position) not in taken:
+                free[content].append((path, position))
+        moved: dict[_Place, _Place] = {}
+        for content, path, position in zip(contents(old.rows), old.files, old.positions, strict=True):
+            if not free[content]:
+                return False
+            moved[path, position] = free[content].pop()
+        self._found |= moved
+        return True
+
+    def _columns(self, reader: FewRows, name: str, files: Mapping[str, int]) -> dict[str, pa.ChunkedArray]:
+        """A column of the merged files."""
+        for path, rows in files.items():
+            if path not in self._searched:
+                self._searched[path] = reader.column(path, rows, name)
+        found = {path: self._searched[path] for path in files}
+        if sum(column.nbytes for column in self._searched.values()) > _MOST_KEPT:
+            self._searched.clear()
+        return found

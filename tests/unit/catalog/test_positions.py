@@ -1,0 +1,71 @@
+"""The positions of deleted rows are read in this process: from Parquet files, and from deletion vectors."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyroaring import BitMap
+
+from service.catalog.files import key_lookup
+from service.catalog.files.data_files import DataFile
+from service.catalog.files.positions import positions
+from service.catalog.tables import Table
+from tests.unit.iceberg_tables import make_table, open_catalog
+
+_MAGIC = b"PFA1"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return make_table(open_catalog(tmp_path))
+
+
+def vectors(path: Path, deleted: Mapping[str, Sequence[int]]) -> str:
+    """A Puffin file with the deletion vectors of some data files, as the specification of the format has it."""
+    body, blobs = _MAGIC, []
+    for file, some in deleted.items():
+        blob = _vector(some)
+        about = {"type": "deletion-vector-v1", "fields": [], "snapshot-id": -1, "sequence-number": -1}
+        place = {"offset": len(body), "length": len(blob)}
+        blobs.append({**about, **place, "properties": {"referenced-data-file": file, "cardinality": str(len(some))}})
+        body += blob
+    footer = json.dumps({"blobs": blobs}).encode()
+    body += _MAGIC + footer + len(footer).to_bytes(4, "little") + bytes(4) + _MAGIC
+    path.write_bytes(body)
+    return str(path)
+
+
+def _vector(some: Sequence[int]) -> bytes:
+    """A bitmap for each 2^32 positions."""
+    keys = sorted({position >> 32 for position in some})
+    vector = len(keys).to_bytes(8, "little")
+    for key in keys:
+        bitmap = BitMap([position & 0xFFFFFFFF for position in some if position >> 32 == key])
+        vector += key.to_bytes(4, "little") + bitmap.serialize()
+    marked = bytes.fromhex("D1D33964") + vector
+    return len(marked).to_bytes(4, "big") + marked + bytes(4)
+
+
+@pytest.mark.parametrize("some", [[0], [5, 7, 100_000], [3, 2**32 + 9], list(range(1000))], ids=lambda s: len(s))
+def test_a_vector_names_the_rows_of_one_data_file(table: Table, tmp_path: Path, some: list[int]) -> None:
+    puffin = vectors(tmp_path / "some.puffin", {"other": [1, 2], "data": some})
+    found = positions(table, "data", [puffin])
+    assert found.type == pa.int64()
+    assert found.to_pylist() == some
+    assert positions(table, "absent", [puffin]).to_pylist() == []
+
+
+def test_delete_files_of_both_kinds_are_read_together(table: Table, tmp_path: Path) -> None:
+    parquet = tmp_path / "some.parquet"
+    pq.write_table(pa.table({"file_path": ["data", "other", "data"], "pos": [4, 1, 9]}), parquet)
+    puffin = vectors(tmp_path / "some.puffin", {"data": [4, 5]})
+    assert sorted(positions(table, "data", [str(parquet), puffin]).to_pylist()) == [4, 5, 9]
+
+
+def test_data_files_whose_vectors_share_a_file_have_their_own_positions(table: Table, tmp_path: Path) -> None:
+    puffin = vectors(tmp_path / "some.puffin", {"one": [1, 2], "other": [3]})
+    found = [key_lookup._positions(table, DataFile(path, 1, 9, (), deletes=(puffin,))) for path in ("one", "other")]
+    assert found == [[1, 2], [3]]
