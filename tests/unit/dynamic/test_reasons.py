@@ -74,6 +74,26 @@ def test_what_is_not_incremental_has_a_code_and_its_own_text(duck: Duck, query: 
     assert with_views(query, tables) in found.full
 
 
+PLACES = [
+    ("SELECT id\nFROM t\nORDER BY id LIMIT 3", 3, 13),
+    ("SELECT id\nFROM t\nLIMIT ALL", 3, 1),
+    ("SELECT id FROM t\n  OFFSET 3", 2, 3),
+    ("SELECT id FROM (\n  SELECT id FROM t\n  ORDER BY v\n  LIMIT 1) x", 4, 3),
+    ("SELECT k, COUNT(*) AS n\nFROM t\nGROUP BY\nROLLUP (k)", 3, 1),
+    ("SELECT id\nFROM t\nSORT BY v", 3, 1),
+    ("SELECT id FROM t\nUNION SELECT id FROM u\nEXCEPT SELECT k FROM u", 3, 15),
+    ("SELECT id\nFROM t\nWHERE v > RANDOM()", 3, 11),
+]
+
+
+@pytest.mark.parametrize(("query", "line", "column"), PLACES)
+def test_what_is_not_incremental_has_its_place(duck: Duck, query: str, line: int, column: int) -> None:
+    tables = tables_named(query)
+    found = compile_query(query, [SCHEMAS[one.table] for one in tables], types_of(duck, query)).not_incremental
+    assert found is not None
+    assert (found.line, found.column) == (line, column), found
+
+
 INCREMENTAL = [
     "SELECT id FROM t ORDER BY id",
     "SELECT /*+ BROADCAST(u) */ t.id FROM t JOIN u USING (k)",

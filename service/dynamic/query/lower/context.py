@@ -142,7 +142,8 @@ class Context:
         """Refuse parts of a node that are not known here."""
         for name, value in node.args.items():
             if value not in (None, [], False) and name not in known:
-                self.unsupported(node, f"{name.strip('_').upper()} in {type(node).__name__.upper()}")
+                part = value if isinstance(value, exp.Expr) and place(self.text, value)[0] else node
+                self.unsupported(part, f"{name.strip('_').upper()} in {type(node).__name__.upper()}")
 
     def wrong(self, problem: str, node: exp.Expr) -> NoReturn:
         line, column = place(self.text, node)
