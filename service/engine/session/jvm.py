@@ -61,8 +61,8 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
 
 
 def _keep_no_plans(session: SparkSession) -> None:
-    """Spark keeps the plans and the metrics of its last 1,000 SQL executions for its UI, also without one. Those of
-    dynamic tables over many joins are a megabyte each, and are added up after each execution."""
+    """Have Spark forget SQL executions that have ended. It keeps the plans and metrics of the last 1,000 for its UI,
+    also without one: with dynamic tables over many joins, these filled a heap of 2 GB."""
     listener = session._jsparkSession.sharedState().statusStore().listener()
     if listener.isDefined():
         session.sparkContext._jsc.sc().removeSparkListener(listener.get())

@@ -121,6 +121,16 @@ def test_a_description_says_why_a_query_is_not_incremental(shop: Shop) -> None:
     assert [(one["table"], one["is_base"]) for one in found["sources"]] == [("details", False)]
 
 
+def test_dynamic_tables_are_marked_among_all_tables(shop: Shop) -> None:
+    listed = shop.ok("LIST_TABLES", None, details=True)
+    assert listed["tables"] == ["customers", "details", "orders", "totals"]
+    assert listed["dynamic"] == ["details", "totals"]
+    assert [one["table"] for one in listed["details"] if one["dynamic"]] == listed["dynamic"]
+    assert shop.ok("LIST_TABLES", None, limit=2)["dynamic"] == ["details"]
+    marks = [shop.ok("DESCRIBE_TABLE", name)["description"]["dynamic"] for name in ("orders", "details")]
+    assert marks == [False, True]
+
+
 def test_name_is_another_word_for_table(shop: Shop) -> None:
     assert shop.ok("DESCRIBE_DYNAMIC_TABLE", None, name="totals")["dynamic_table"]["table"] == "totals"
     refused = shop.fail("INVALID_REQUEST", "DESCRIBE_DYNAMIC_TABLE", "details", name="totals")
