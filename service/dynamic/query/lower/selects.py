@@ -154,6 +154,7 @@ def _starred(ctx: Context, node: exp.Expr, star: exp.Star, scope: NameScope) -> 
         if len(owners) != 1:
             ctx.wrong(f"{'.'.join(owner)} is not a table in FROM", node)
         columns = list(owners[0].columns)
+    columns = [(name, new) for name, new in columns if new not in ctx.internal]
     for left_out in star.args.get("except_") or []:
         if not any(same_name(name, left_out.name) for name, _ in columns):
             ctx.wrong(f"{left_out.name} is not among the columns of *", node)
