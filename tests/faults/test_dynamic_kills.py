@@ -215,7 +215,7 @@ def test_a_replacement_that_is_killed_leaves_the_old_result_or_the_whole_new_one
         assert made.send({"operation": "REFRESH_DYNAMIC_TABLE", **made.table})["mode"] in ("INCREMENTAL", "FULL")
         assert made.rows()[0] == {"customer": 0, "n": 3}
     again = made.send(request)
-    assert again["change"] == ("nothing" if is_committed else "columns_added")
+    assert again["change"] == ("nothing" if is_committed else "rebuild")
     made.send({"operation": "REFRESH_DYNAMIC_TABLE", **made.table})
     assert made.rows()[0] == {"customer": 0, "rows": 3, "n": 3}
     assert made.send({"operation": "AUDIT_DYNAMIC_TABLE", **made.table})["matches"]
