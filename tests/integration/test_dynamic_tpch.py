@@ -19,6 +19,8 @@ from tests.unit.dynamic.duck import to_duck
 # One of each kind: an aggregate by adding, an outer join, NOT IN, a correlated subquery, EXISTS and NOT EXISTS, a
 # subquery in an expression.
 _SOME = ("Q1", "Q13", "Q16", "Q17", "Q21", "Q22")
+# Parts of the test of all queries, each with data of its own.
+_PARTS = 4
 _PARQUET = "application/vnd.apache.parquet"
 
 
@@ -116,8 +118,9 @@ def test_queries_of_tpch_follow_changes_of_every_kind(firn: Firn, tenant: str, t
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
-def test_all_queries_of_tpch_follow_changes_of_every_kind(firn: Firn, tenant: str, tmp_path: Path) -> None:
-    tpch = Tpch(firn, tenant, tmp_path, 0.1, tuple(queries()))
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_all_queries_of_tpch_follow_changes_of_every_kind(firn: Firn, tenant: str, tmp_path: Path, part: int) -> None:
+    tpch = Tpch(firn, tenant, tmp_path, 0.1, tuple(queries())[part::_PARTS])
     _follows(tpch, len(ROUNDS))
     print(f"\nTPC-H: {len(tpch.tables)} of {len(queries())} queries incremental and equal in {len(ROUNDS)} rounds")
     for name in tpch.tables:
