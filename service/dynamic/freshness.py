@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from service.catalog.lineage import commits_between, oldest_ancestor
@@ -27,6 +28,7 @@ class MissingChanges:
 
 
 _NOTHING = MissingChanges()
+_AT_ONCE = 8
 LoadTable = Callable[[DynamicSource], Table]
 
 
@@ -97,12 +99,20 @@ class Look:
         found = (self._missing(uuid, at) for uuid, at in own.snapshots.items() if uuid in self.bases)
         return lag_ms((one.since_ms for one in found), now_ms)
 
+    def load(self) -> None:
+        """Load all base tables side by side, for a request that waits for them."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            self._loaded = dict(zip(self.bases, pool.map(self._load, self.bases.values()), strict=True))
+
+    def _load(self, base: DynamicSource) -> Table | None:
+        try:
+            return self.freshness.load(base)
+        except FirnError:
+            return None
+
     def _missing(self, uuid: str, snapshot_id: int | None) -> MissingChanges:
         if uuid not in self._loaded:
-            try:
-                self._loaded[uuid] = self.freshness.load(self.bases[uuid])
-            except FirnError:
-                self._loaded[uuid] = None
+            self._loaded[uuid] = self._load(self.bases[uuid])
         table = self._loaded[uuid]
         return _NOTHING if table is None else self.freshness.missing(table, snapshot_id)
 

@@ -58,6 +58,7 @@ class DynamicReads:
     def lags_ms(self, tables: Sequence[DynamicTable]) -> dict[str, int | None]:
         """How far dynamic tables lag behind their base tables, by UUID; None for one that was never built."""
         look, at = self.freshness.look(self.definitions.graph(), self.cursors.all(), tables), now_ms()
+        look.load()
         return {one.uuid: look.lag_ms(one, at) for one in tables}
 
     def in_pass(self, tenant: str, pass_id: str, principal: Principal) -> dict[str, int | None]:
