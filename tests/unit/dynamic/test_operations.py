@@ -9,7 +9,7 @@ from service.app import App
 from service.dynamic.reads import DynamicReads
 from service.ledger.dynamic_cursors import Cursors
 from service.ledger.dynamic_tables import DynamicTableRecords
-from service.model.dynamic.definition import DynamicOptions
+from service.model.dynamic.definition import DynamicOptions, check_built
 from service.model.times import now_ms
 from tests.harness import Firn, wait_until
 from tests.support.dynamic import Declared, refreshed
@@ -119,6 +119,14 @@ def test_a_description_says_why_a_query_is_not_incremental(shop: Shop) -> None:
     found = shop.ok("DESCRIBE_DYNAMIC_TABLE", "totals")["dynamic_table"]
     assert found["not_incremental"]["code"] == "LIMIT"
     assert [(one["table"], one["is_base"]) for one in found["sources"]] == [("details", False)]
+
+
+def test_a_table_that_its_creation_has_not_built_yet_cannot_be_read(shop: Shop) -> None:
+    refused = shop.fail("TABLE_NOT_BUILT", "QUERY")
+    assert "REFRESH_DYNAMIC_TABLE" in refused["message"]
+    check_built(shop.load("details").properties, "details", snapshot_id=1)
+    on_schedule = shop.dynamic("later", "orders", options=DynamicOptions(300, initialise="ON_SCHEDULE"))
+    check_built(on_schedule.properties, "later", None)
 
 
 def test_dynamic_tables_are_marked_among_all_tables(shop: Shop) -> None:
