@@ -182,6 +182,18 @@ def test_sources_are_read_in_the_columns_that_are_needed(duck: Duck) -> None:
     assert [one.columns for one in duck.table("SELECT COUNT(*) AS n FROM t").compiled.sources] == [("id",)]
 
 
+def test_a_star_means_no_internal_columns_of_ingestion_tables_even_if_the_query_names_them() -> None:
+    fields = [Field("id", LONG), Field("kind", TEXT), Field("_firn_date", Primitive("date"))]
+    types = Duck({"sales": fields}).table("SELECT id FROM sales").types
+    query = "SELECT *, _firn_date AS day FROM sales s JOIN (SELECT * FROM sales) x USING (id, kind)"
+    found = compile_query(query, [fields], types, shown=lambda sql: sql.replace("SELECT *", "SELECT id, kind"))
+    assert found.not_incremental is None
+    assert [field.name for field in types(found.full)] == ["id", "kind", "day"]
+    assert [one.columns for one in found.sources] == [("id", "kind", "_firn_date")]
+    with pytest.raises(InvalidQuery, match="_firn_date is a name that Firn keeps for itself; give the column another"):
+        compile_query("SELECT id, _firn_date FROM sales", [fields], types)
+
+
 def test_columns_with_maps_are_kept_but_not_compared() -> None:
     fields = [Field("id", LONG), Field("m", Map(TEXT, LONG))]
     kinds = {"id": LONG, "m": Map(TEXT, LONG)}
