@@ -6,7 +6,8 @@ from pydantic import Field
 
 from service.catalog.tables import Catalog, Table
 from service.dynamic.definitions import Definitions
-from service.dynamic.lag import lag
+from service.dynamic.lag import lag_p95_ms
+from service.dynamic.reads import DynamicReads
 from service.dynamic.rights import Sight
 from service.errors import TableNotFound
 from service.ledger.dynamic_tables import DynamicTable
@@ -14,7 +15,6 @@ from service.model.call import Call
 from service.model.dynamic.definition import DynamicSource
 from service.model.dynamic.state import RefreshState, state_of
 from service.model.schema.definition import describe_schema
-from service.model.times import now_ms
 from service.operations.dynamic.examples import ADDRESSES, CREATED, DETAILS, OPTIONS, QUERY, REFRESH, SCHEMA
 from service.operations.dynamic.requests import DynamicTableRequest
 from service.operations.dynamic.results import (
@@ -37,7 +37,7 @@ DESCRIBED = {
     "state": "active",
     "failures": 0,
     "incremental": True,
-    "lag_ms": "<any>",
+    "lag_ms": 0,
     "refreshed_at": "<any>",
     "created_at": "<any>",
     **OPTIONS,
@@ -95,7 +95,7 @@ class DynamicTableDescription(DeclaredOptions, DynamicTableState):
     not_incremental: NotIncrementalReason | None = omit_when_null("why it cannot be refreshed incrementally")
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="its columns, as in CREATE_TABLE")
     lag_p95_ms: int | None = omit_when_null(
-        "of the greatest ages that its rows had between two refreshes, 95 of 100 were not above this"
+        "of the lags just before its latest refreshes ended, 95 of 100 were not above this"
     )
     sources: list[DescribedSource] = Field(description="the tables that its query reads and that you may read")
     dependents: list[TableAddress] = Field(description="the dynamic tables that read it and that you may read")
@@ -108,22 +108,22 @@ class DescribeDynamicTableResult(Result):
 
 @operation(DescribeDynamicTable, DescribeDynamicTableResult, pool="metadata", examples=EXAMPLES)
 def describe_dynamic_table(
-    request: DescribeDynamicTable, call: Call, catalog: Catalog, definitions: Definitions
+    request: DescribeDynamicTable, call: Call, catalog: Catalog, definitions: Definitions, reads: DynamicReads
 ) -> DescribeDynamicTableResult:
     """Describe a dynamic table: definition, mode, lag, sources with their snapshots, dependents and last refreshes."""
     table, found = definitions.load(request.table_name)
     refreshes = definitions.records.refreshes_of(table.uuid, _MEASURED)
-    now, declared, sight = now_ms(), found.definition, Sight(call.principal, definitions)
+    declared, sight = found.definition, Sight(call.principal, definitions)
     return DescribeDynamicTableResult(
         dynamic_table=DynamicTableDescription(
-            **table_state(found, now, sight),
+            **table_state(found, reads.lags_ms([found])[found.uuid], sight),
             **declared_options(declared.options).model_dump(),
             table_id=table.uuid,
             query=declared.query if sight.sees_sources(declared) else None,
             classes=list(declared.classes),
             not_incremental=not_incremental_reason(declared),
             schema_=describe_schema(table.schema),
-            lag_p95_ms=lag(found, refreshes, now).p95_ms,
+            lag_p95_ms=lag_p95_ms(refreshes),
             sources=_sources(found, _state(table), catalog, definitions, sight),
             dependents=[TableAddress.of(one.name) for one in sight.tables(definitions.records.readers([table.uuid]))],
             refreshes=[refresh_entry(one, found, sight) for one in refreshes[: request.refreshes]],

@@ -8,6 +8,7 @@ from service.catalog.files.data_files import count_rows, list_files
 from service.catalog.tables import Catalog, Table
 from service.commits.small_files import SmallFileChecks
 from service.maintenance.policy import EffectiveCompaction, effective_policy
+from service.model.dynamic.definition import is_dynamic_table
 from service.model.ingest.reserved import dataset_of, table_file_of
 from service.model.properties import describe, is_online
 from service.model.schema.definition import describe_schema
@@ -37,6 +38,7 @@ EXAMPLES = (
                     "target_file_size_mb": 128,
                 },
                 "online": True,
+                "dynamic": False,
                 "compaction": DEFAULT_COMPACTION,
                 "current_snapshot_id": "<any>",
                 "metadata_location": "<any>",
@@ -77,6 +79,9 @@ class Description(BaseModel):
     online: bool = Field(
         description="false if SET_ONLINE or the property `online` excluded it from scheduled maintenance"
     )
+    dynamic: bool = Field(
+        description="whether it is a dynamic table, the result of a query; DESCRIBE_DYNAMIC_TABLE describes it as that"
+    )
     compaction: EffectiveCompaction = Field(description="its compaction policy; SET_COMPACTION changes it")
     current_snapshot_id: ReturnedId | None = omit_when_null("absent before the first write")
     metadata_location: str = Field(description="the current Iceberg metadata file")
@@ -108,6 +113,7 @@ def describe_table(
             split_points=list(ranges.points) if ranges else None,
             ingestion=_ingestion(table),
             online=is_online(table.properties),
+            dynamic=is_dynamic_table(table.properties),
             compaction=effective_policy(table.properties, settings),
             current_snapshot_id=table.current_snapshot_id,
             metadata_location=table.metadata_location,

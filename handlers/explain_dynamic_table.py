@@ -33,7 +33,7 @@ EXAMPLES = (
         response(
             snapshot=False,
             incremental=False,
-            not_incremental={"code": "LIMIT", "message": "<any>", "line": "<any>", "column": "<any>"},
+            not_incremental={"code": "LIMIT", "message": "<any>", "line": 3, "column": 22},
             classes=[],
             sources=[SOURCES[0]],
             hidden_columns=[],

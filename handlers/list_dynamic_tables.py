@@ -5,11 +5,11 @@ from typing import Literal
 from pydantic import Field
 
 from service.dynamic.definitions import Definitions
+from service.dynamic.reads import DynamicReads
 from service.dynamic.rights import Sight
 from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
 from service.model.dynamic.definition import TableState
-from service.model.times import now_ms
 from service.operations.dynamic.examples import ADDRESSES, CREATED, OPTIONS, TENANT
 from service.operations.dynamic.results import (
     DeclaredOptions,
@@ -28,7 +28,7 @@ LISTED = {
     "state": "active",
     "failures": 0,
     "incremental": True,
-    "lag_ms": "<any>",
+    "lag_ms": 0,
     "refreshed_at": "<any>",
     "created_at": "<any>",
     **OPTIONS,
@@ -62,8 +62,10 @@ class ListDynamicTablesResult(Page, Result):
 
 
 @operation(ListDynamicTables, ListDynamicTablesResult, pool="metadata", examples=EXAMPLES)
-def list_dynamic_tables(request: ListDynamicTables, call: Call, definitions: Definitions) -> ListDynamicTablesResult:
-    """List the dynamic tables of a namespace or tenant: what they read, their states, and how old their rows are."""
+def list_dynamic_tables(
+    request: ListDynamicTables, call: Call, definitions: Definitions, reads: DynamicReads
+) -> ListDynamicTablesResult:
+    """List the dynamic tables of a namespace or tenant: what they read, their states, and how far they lag behind."""
     [*after] = request.place(str, str) or ()
     records, sight = definitions.records, Sight(call.principal, definitions)
     found = records.of_tenant(
@@ -74,15 +76,16 @@ def list_dynamic_tables(request: ListDynamicTables, call: Call, definitions: Def
         limit=request.limit + 1,
     )
     page, next_cursor = request.page(found, lambda one: [one.name.namespace, one.name.table])
-    last = records.last_modes([one.uuid for one in page])
+    last, lags = records.last_modes([one.uuid for one in page]), reads.lags_ms(page)
     return ListDynamicTablesResult(
-        dynamic_tables=[_listed(one, last.get(one.uuid), sight) for one in page], next_cursor=next_cursor
+        dynamic_tables=[_listed(one, lags[one.uuid], last.get(one.uuid), sight) for one in page],
+        next_cursor=next_cursor,
     )
 
 
-def _listed(table: DynamicTable, last_mode: str | None, sight: Sight) -> ListedDynamicTable:
+def _listed(table: DynamicTable, lag_ms: int | None, last_mode: str | None, sight: Sight) -> ListedDynamicTable:
     return ListedDynamicTable(
-        **table_state(table, now_ms(), sight),
+        **table_state(table, lag_ms, sight),
         **declared_options(table.definition.options).model_dump(),
         sources=[TableAddress.of(source.name) for source in table.definition.sources if sight.sees(source.name)],
         last_mode=last_mode,

@@ -12,9 +12,11 @@ from service.catalog.files.data_files import list_files
 from service.catalog.lineage import last_change_ms
 from service.catalog.tables import Catalog, Table
 from service.commits.small_files import SmallFileChecks
+from service.dynamic.definitions import Definitions
 from service.errors import CatalogUnavailable, FirnError, TableNotFound
 from service.ledger.table_records import TableRecord
 from service.model.call import Call
+from service.model.dynamic.definition import is_dynamic_table
 from service.model.names import TableName
 from service.model.properties import is_online
 from service.model.times import utc_or_none
@@ -36,25 +38,26 @@ DETAILS = {
     "bytes": "<any>",
     "small_files_count": 1,
     "online": True,
+    "dynamic": False,
     "changed_at": "<any>",
 }
 EXAMPLES = (
     Example(
         "List a namespace's tables",
         {"operation": "LIST_TABLES", **ADDRESS},
-        response(snapshot=False, tables=["events", "people"], offline=["people"]),
+        response(snapshot=False, tables=["events", "people"], offline=["people"], dynamic=[]),
         given=(*GIVEN, {"operation": "SET_ONLINE", **PEOPLE, "online": False}),
     ),
     Example(
         "List one table after the other, with their rows, files and bytes",
         {"operation": "LIST_TABLES", **ADDRESS, "details": True, "limit": 1},
-        response(snapshot=False, tables=["events"], offline=[], details=[DETAILS], next_cursor="<any>"),
+        response(snapshot=False, tables=["events"], offline=[], dynamic=[], details=[DETAILS], next_cursor="<any>"),
         given=(*GIVEN, write({**ADDRESS, "table": "events"}, {"id": 1}, {"id": 2})),
     ),
     Example(
         "List dropped tables that can be restored, too",
         {"operation": "LIST_TABLES", **ADDRESS, "include_dropped": True},
-        response(snapshot=False, tables=["events"], offline=[], dropped=[DROPPED]),
+        response(snapshot=False, tables=["events"], offline=[], dynamic=[], dropped=[DROPPED]),
         given=(*GIVEN, {"operation": "DROP_TABLE", **PEOPLE}),
     ),
 )
@@ -97,6 +100,7 @@ class TableDetails(BaseModel):
     online: bool = Field(
         description="false if SET_ONLINE or the property `online` excluded it from scheduled maintenance"
     )
+    dynamic: bool = Field(description="whether it is a dynamic table")
     changed_at: datetime | None = omit_when_null(
         "when its rows last changed, as far as its snapshots show; absent before the first write"
     )
@@ -106,6 +110,9 @@ class ListTablesResult(Page, Result):
     tables: list[str] = Field(description="their names, in order")
     offline: list[str] = Field(
         description="those of them that SET_ONLINE or the property `online` excluded from scheduled maintenance"
+    )
+    dynamic: list[str] = Field(
+        description="those of them that are dynamic tables; LIST_DYNAMIC_TABLES says what they read"
     )
     details: list[TableDetails] | None = omit_when_null("with `details`: the tables' figures, from metadata alone")
     namespaces_with_tables: list[str] | None = omit_when_null(
@@ -118,7 +125,12 @@ class ListTablesResult(Page, Result):
 
 @operation(ListTables, ListTablesResult, pool="metadata", examples=EXAMPLES)
 def list_tables(
-    request: ListTables, call: Call, catalog: Catalog, life: TableLifecycle, small_files: SmallFileChecks
+    request: ListTables,
+    call: Call,
+    catalog: Catalog,
+    life: TableLifecycle,
+    small_files: SmallFileChecks,
+    definitions: Definitions,
 ) -> ListTablesResult:
     """List the tables of a namespace by name."""
     if request.details:
@@ -130,6 +142,7 @@ def list_tables(
     return ListTablesResult(
         tables=tables,
         offline=life.offline(request.tenant_id, request.namespace, frozenset(tables)),
+        dynamic=[name for name in definitions.records.names(request.tenant_id, request.namespace) if name in tables],
         details=list(_details(request, tables, catalog, small_files)) if request.details else None,
         namespaces_with_tables=None if names or request.cursor else _namespaces_with_tables(request, call, catalog),
         dropped=dropped if request.include_dropped else None,
@@ -180,6 +193,7 @@ def _detailed(table: Table, small_files: SmallFileChecks) -> TableDetails:
         bytes=files.bytes,
         small_files_count=small_files.count(table, files.data),
         online=is_online(table.properties),
+        dynamic=is_dynamic_table(table.properties),
         changed_at=utc_or_none(last_change_ms(table)),
     )
 

@@ -158,7 +158,7 @@ def _looks() -> Iterator[Step]:
         "List tables",
         "LIST_TABLES",
         {"tenant_id": "{{tenant_id}}", "namespace": "{{namespace}}"},
-        {"tables": "<any>", "offline": "<any>"},
+        {"tables": "<any>", "offline": "<any>", "dynamic": "<any>"},
     )
     description = dict.fromkeys(
         ("schema", "partition", "properties", "current_snapshot_id", "metadata_location", "file_count", "total_bytes"),
@@ -172,6 +172,7 @@ def _looks() -> Iterator[Step]:
             "description": {
                 **description,
                 "online": True,
+                "dynamic": False,
                 "row_count": 5,
                 "small_files_count": "<any>",
                 "snapshot_count": "<any>",

@@ -33,6 +33,7 @@ FirnError                      code                    status  retryable
 ├── UndoConflict               UNDO_CONFLICT           409
 ├── UndoTooLate                UNDO_TOO_LATE           409
 ├── RefreshHeldBack            REFRESH_HELD_BACK       409
+├── TableNotBuilt              TABLE_NOT_BUILT         409
 ├── RowCountMismatch           ROW_COUNT_MISMATCH      500
 ├── ChecksumMismatch           CHECKSUM_MISMATCH       500
 ├── Cancelled                  CANCELLED               409
@@ -207,6 +208,9 @@ class UndoTooLate(FirnError, status=409):
 
 
 class RefreshHeldBack(FirnError, status=409): ...
+
+
+class TableNotBuilt(FirnError, status=409): ...
 
 
 class RowCountMismatch(FirnError, status=500):

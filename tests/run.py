@@ -31,7 +31,7 @@ QUICK_JVM = " ".join(
     (
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
         "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
-        "-Dspark.ui.retainedJobs=100 -Dspark.ui.retainedStages=100 -Dspark.sql.ui.retainedExecutions=20",
+        "-Dspark.ui.retainedJobs=100 -Dspark.ui.retainedStages=100",
     )
 )
 

@@ -17,7 +17,7 @@ from service.guard.sql import check_analysed, check_parsed
 from service.model.call import Call
 from service.model.dynamic.definition import Definition
 from service.model.dynamic.plan import new
-from service.model.names import TableName, check_name
+from service.model.names import INGEST_COLUMNS, TableName, check_name
 from service.model.schema.types import Field, TableSchema
 
 QUERY = "query"
@@ -49,7 +49,7 @@ class Compiler:
         if call is not None:
             self.authorise(name, query, call)
         tables = [self._table(name, one) for one in tables_named(query)]
-        return self._compiled(query, tables, [one.schema for one in tables], deduplicated, call)
+        return self._compiled(query, tables, [_nameable(one, query) for one in tables], deduplicated, call)
 
     def authorise(self, name: TableName, query: str, call: Call) -> None:
         """Raise Forbidden if the sender may not read a table that a query names; before any of them is looked up."""
@@ -61,8 +61,7 @@ class Compiler:
     ) -> Compiled:
         """The query of a definition over its sources, whatever their names are now."""
         schemas = [
-            _as_declared(table.schema, source.columns)
-            for table, source in zip(sources, definition.sources, strict=True)
+            _as_declared(table, source.columns) for table, source in zip(sources, definition.sources, strict=True)
         ]
         return self._compiled(definition.query, sources, schemas, definition.options.deduplication, call)
 
@@ -82,8 +81,17 @@ class Compiler:
                 known[sql] = self._analysed(sql, query, views, call)
             return known[sql]
 
+        def shown(sql: str) -> str:
+            internal = {
+                new(i): [one.name for one in fields if one.name in INGEST_COLUMNS] for i, fields in views.items()
+            }
+            if "*" not in sql or not any(internal.values()):
+                return sql
+            return self.engine.run_for(call or Call(), tenant_sql.with_narrow_stars, sql, internal)
+
+        fields = [schema.fields for schema in schemas]
         try:
-            compiled = compile_query(query, [schema.fields for schema in schemas], types, deduplicated=deduplicated)
+            compiled = compile_query(query, fields, types, deduplicated=deduplicated, shown=shown)
         except InvalidQuery as e:
             e.field = e.field or QUERY
             raise
@@ -126,11 +134,17 @@ def _named(name: TableName, mention: NamedTable) -> TableName:
     return TableName(name.tenant, namespace, check_name(mention.table, QUERY))
 
 
-def _as_declared(schema: TableSchema, columns: Sequence[str]) -> TableSchema:
+def _nameable(table: Table, query: str) -> TableSchema:
+    """The columns of a source, with those internal ones of an ingestion table that the query names, as QUERY has it."""
+    named = tuple(field for field in table.schema.internal if field.name in query.lower())
+    return TableSchema((*table.schema.fields, *named)) if named else table.schema
+
+
+def _as_declared(table: Table, columns: Sequence[str]) -> TableSchema:
     """The columns that a source had when the query was declared, as far as it has them still."""
     if not columns:
-        return schema
-    by_name = {field.name: field for field in schema.fields}
+        return table.schema
+    by_name = {field.name: field for field in table.kept_schema.fields}
     return TableSchema(tuple(by_name[name] for name in columns if name in by_name))
 
 

@@ -2,15 +2,19 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from service.catalog.lineage import commits_between, oldest_ancestor
 from service.catalog.tables import Table
 from service.dynamic.graph import Graph
+from service.dynamic.lag import lag_ms
+from service.dynamic.refresh.pins import Bases
 from service.errors import FirnError
 from service.ledger.dynamic_cursors import Cursors
 from service.ledger.dynamic_tables import DynamicTable
 from service.model.dynamic.definition import DynamicSource
+from service.model.times import now_ms
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class MissingChanges:
 
 
 _NOTHING = MissingChanges()
+_AT_ONCE = 8
 LoadTable = Callable[[DynamicSource], Table]
 
 
@@ -86,14 +91,36 @@ class Look:
         since = [one.since_ms for one in found if one.since_ms is not None]
         return MissingChanges(min(since, default=None), any(one.rewritten for one in found))
 
+    def lag_ms(self, table: DynamicTable, now_ms: int) -> int | None:
+        """How far a dynamic table lags behind all its base tables; None if it was never built."""
+        own = self.cursors.get(table.uuid)
+        if own is None:
+            return None
+        found = (self._missing(uuid, at) for uuid, at in own.snapshots.items() if uuid in self.bases)
+        return lag_ms((one.since_ms for one in found), now_ms)
+
+    def load(self) -> None:
+        """Load all base tables side by side, for a request that waits for them."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            self._loaded = dict(zip(self.bases, pool.map(self._load, self.bases.values()), strict=True))
+
+    def _load(self, base: DynamicSource) -> Table | None:
+        try:
+            return self.freshness.load(base)
+        except FirnError:
+            return None
+
     def _missing(self, uuid: str, snapshot_id: int | None) -> MissingChanges:
         if uuid not in self._loaded:
-            try:
-                self._loaded[uuid] = self.freshness.load(self.bases[uuid])
-            except FirnError:
-                self._loaded[uuid] = None
+            self._loaded[uuid] = self._load(self.bases[uuid])
         table = self._loaded[uuid]
         return _NOTHING if table is None else self.freshness.missing(table, snapshot_id)
+
+
+def lag_behind(bases: Bases, tables: Mapping[str, Table]) -> int:
+    """How far rows that stand for snapshots of base tables lag behind these tables now."""
+    now = ((tables.get(uuid), base.snapshot_id) for uuid, base in bases.items())
+    return lag_ms((missing_changes(table, at).since_ms for table, at in now if table is not None), now_ms())
 
 
 def missing_changes(table: Table, snapshot_id: int | None) -> MissingChanges:

@@ -1,36 +1,29 @@
-"""How old the rows of a dynamic table are, and were: measured from when the sources of a refresh were pinned."""
+"""How far the rows of a dynamic table lag behind its base tables: the age of the oldest change that they lack."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 
-from service.ledger.dynamic_tables import DynamicTable, RefreshRecord
+from service.ledger.dynamic_tables import RefreshRecord
 
-
-@dataclass(frozen=True)
-class Lag:
-    """The age of the rows, in milliseconds."""
-
-    now_ms: int | None
-    """None before the first refresh."""
-    p95_ms: int | None
-    """Of the greatest ages between two refreshes, 95 of 100 are not above this; None before the second refresh."""
+LAG = "lag_ms"
+"""Among the details of a refresh: the lag just before it ended."""
 
 
-def lag(table: DynamicTable, refreshes: Sequence[RefreshRecord], now_ms: int) -> Lag:
-    """The lag of a table, by its latest refreshes."""
-    now = None if table.refreshed_ms is None else max(0, now_ms - table.refreshed_ms)
-    return Lag(now, p95(greatest_ages(refreshes)))
+def lag_ms(missing_since: Iterable[int | None], now_ms: int) -> int:
+    """The lag, by when the first missing change of each base table was committed; None for one of which none is."""
+    return max((max(0, now_ms - since) for since in missing_since if since is not None), default=0)
 
 
-def greatest_ages(refreshes: Sequence[RefreshRecord]) -> list[int]:
-    """How old the rows were at the end of each refresh, just before it brought newer ones; but the first, before which
-    there were none."""
-    done = sorted(
-        (one for one in refreshes if one.state == "done" and one.ended_ms is not None), key=lambda one: one.pinned_ms
-    )
-    pairs = pairwise(done)
-    return [max(0, (after.ended_ms or 0) - before.pinned_ms) for before, after in pairs]
+def lag_p95_ms(refreshes: Sequence[RefreshRecord]) -> int | None:
+    """Of the lags just before refreshes that brought changes ended, 95 of 100 are not above this; None before the
+    first of them."""
+    lags = (lag_of(one) for one in refreshes)
+    return p95([one for one in lags if one is not None])
+
+
+def lag_of(refresh: RefreshRecord) -> int | None:
+    """The lag just before a refresh ended; None if it brought no changes."""
+    found: int | None = refresh.details.get(LAG) if refresh.state == "done" else None
+    return found
 
 
 def p95(values: Sequence[int]) -> int | None:

@@ -1,14 +1,16 @@
 """What the rows of a dynamic table stand for that a query reads, and the states of tables in a pass."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.catalog.tables import Table
 from service.dynamic.definitions import Definitions
 from service.dynamic.freshness import Freshness
+from service.dynamic.lag import lag_ms
 from service.dynamic.refresh.pins import known_result, newest_state
 from service.errors import FirnError, SnapshotNotFound
 from service.ledger.dynamic_cursors import CursorRecords
-from service.ledger.dynamic_tables import RefreshFilter
+from service.ledger.dynamic_tables import DynamicTable, RefreshFilter
 from service.model.dynamic.definition import DynamicSource, is_dynamic_table
 from service.model.dynamic.state import SourceState
 from service.model.identity.principal import Principal
@@ -53,6 +55,12 @@ class DynamicReads:
         refreshed_ms = max(state.refreshed_ms, (known and known.refreshed_ms) or 0)
         return DynamicRead(table.name, state.pass_id, refreshed_ms, state.sources, self._lag_ms(table))
 
+    def lags_ms(self, tables: Sequence[DynamicTable]) -> dict[str, int | None]:
+        """How far dynamic tables lag behind their base tables, by UUID; None for one that was never built."""
+        look, at = self.freshness.look(self.definitions.graph(), self.cursors.all(), tables), now_ms()
+        look.load()
+        return {one.uuid: look.lag_ms(one, at) for one in tables}
+
     def in_pass(self, tenant: str, pass_id: str, principal: Principal) -> dict[str, int | None]:
         """The snapshots of a pass, by UUID: those that its refreshes made, and those that they read.
 
@@ -82,4 +90,4 @@ class DynamicReads:
             except FirnError:
                 return None
             since.append(self.freshness.missing(now, base.snapshot_id).since_ms)
-        return max((max(0, at - one) for one in since if one is not None), default=0)
+        return lag_ms(since, at)

@@ -131,7 +131,7 @@ class DynamicWorker:
         for table in ours:
             lag_s = target_lag_s(graph, table)
             missing = view.missing(table, _is_left)
-            late += self._meter(table, missing, lag_s, at_ms)
+            late += self._meter(table, view.lag_ms(table, at_ms), lag_s, at_ms)
             if table.state != "active":
                 continue
             if missing is not None and missing == MissingChanges():
@@ -199,12 +199,11 @@ class DynamicWorker:
             times = self._paused.get(one, (0, 0.0))[0] + 1
             self._paused[one] = times, self.monotonic() + pause_s(times)
 
-    def _meter(self, table: DynamicTable, missing: MissingChanges | None, lag_s: float | None, at_ms: int) -> bool:
-        """Show the lag of a table; whether it is above the target."""
-        since = table.created_ms if missing is None else missing.since_ms
-        behind_s = 0.0 if since is None else max(0.0, (at_ms - since) / 1000)
-        self.metrics.lagged(table.name, behind_s, lag_s, table.failures)
-        return lag_s is not None and table.definition.options.scheduled and behind_s > lag_s
+    def _meter(self, table: DynamicTable, lag_ms: int | None, target_s: float | None, at_ms: int) -> bool:
+        """Show the lag of a table, since its creation if it was never built; whether it is above the target."""
+        behind_s = max(0, at_ms - table.created_ms if lag_ms is None else lag_ms) / 1000
+        self.metrics.lagged(table.name, behind_s, target_s, table.failures)
+        return target_s is not None and table.definition.options.scheduled and behind_s > target_s
 
     def _still_right(self, graph: Graph, tables: Sequence[DynamicTable], at_ms: int) -> None:
         """Record for which tables nothing is missing."""

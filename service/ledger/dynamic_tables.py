@@ -157,6 +157,12 @@ class DynamicTableRecords:
             where.append((columns.namespace > after[0]) | later)
         return self._found(*where, limit=limit)
 
+    def names(self, tenant: str, namespace: str) -> list[str]:
+        """The names of a namespace's dynamic tables."""
+        columns = dynamic_tables.c
+        found = select(columns.table_name).where(columns.tenant == tenant, columns.namespace == namespace, IS_HERE)
+        return [row.table_name for row in self._ledger.rows(found.order_by(columns.table_name))]
+
     def readers(self, source_uuids: Iterable[str]) -> list[DynamicTable]:
         """The dynamic tables that read one of these tables themselves, and are not dropped."""
         found: dict[str, DynamicTable] = {}

@@ -203,7 +203,7 @@ PER_TABLE = (
         "firn_table_dynamic_lag_seconds",
         "gauge",
         "How far the rows of a dynamic table lag behind its base tables, at the worker's last round: the age of the "
-        "oldest change that is missing; 0 if none is.",
+        "oldest change that is missing; 0 if none is, and since its creation if it was never refreshed.",
         TABLE,
     ),
     MetricSpec("firn_table_dynamic_target_lag_seconds", "gauge", "The target lag of a dynamic table.", TABLE),

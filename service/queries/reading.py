@@ -24,6 +24,7 @@ from service.guard.views import name_views
 from service.model import cursor
 from service.model.as_of import AsOf, moment
 from service.model.call import Call
+from service.model.dynamic.definition import check_built
 from service.model.names import TableName, check_name
 from service.model.query.items import JoinItem
 from service.model.query.model import TableSource
@@ -191,6 +192,7 @@ def _source(
     elif pin is None and options.of_pass is not None:
         snapshot = _snapshot_of(table, options.of_pass)
     else:
+        check_built(table.properties, table.name.table, table.current_snapshot_id)
         # A snapshot that is read by its id has the columns it was written with, which may not be the table's any more.
         head = table.current_snapshot_id if table.head_has_table_schema else None
         return TableSource(table.spark_name, alias, table.schema, head), current

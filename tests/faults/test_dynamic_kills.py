@@ -126,3 +126,97 @@ def test_a_pass_that_is_killed_between_two_tables_is_completed_by_the_next_one(s
     assert row == {"n": 52, "customers": 6}
     for table in (totals, top):
         assert send({"operation": "AUDIT_DYNAMIC_TABLE", **table})["matches"]
+
+
+class Declaring:
+    """A table with two rows for each of three customers, and a request that declares a dynamic table over it."""
+
+    def __init__(self, victim: Victim, name: str) -> None:
+        self.victim = victim
+        self.name = name
+        self.orders = {"tenant_id": TENANT, "table": f"{name}_orders"}
+        self.table = {"tenant_id": TENANT, "table": name}
+        schema = {"fields": {"id": {"type": "long"}, "customer": {"type": "long"}}}
+        self.send({"operation": "CREATE_TABLE", **self.orders, "schema": schema})
+        self.send({"operation": "WRITE", **self.orders, "records": [{"id": i, "customer": i % 3} for i in range(6)]})
+        self.disk = victim.disk.of(name)
+
+    def send(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self.victim.firn.ok(request)
+
+    def request(self, columns: str) -> dict[str, Any]:
+        query = f"SELECT customer, {columns} FROM {self.name}_orders GROUP BY customer"
+        how = {"target_lag": "1 day", "scheduler": "DISABLED", "replace": True}
+        return {"operation": "CREATE_DYNAMIC_TABLE", **self.table, "query": query, **how}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return sorted(self.victim.firn.rows(TENANT, self.name), key=lambda row: row["customer"])
+
+    def expected(self, **columns: int) -> list[dict[str, Any]]:
+        return [{"customer": customer, **columns} for customer in range(3)]
+
+    def killed(self, request: dict[str, Any], moment: Callable[[Disk, str, DatabaseLock], Any]) -> None:
+        """Send a request, and kill the service at a moment of the build; then start it again."""
+        with ThreadPoolExecutor(1) as pool, locked(self.victim.disk.catalog) as catalog:
+            catalog.release()
+            sent = pool.submit(Firn(self.victim.firn.base_url).send, request)
+            with while_it_is_computed(self.disk, self.name, catalog):
+                catalog.take()
+                with moment(self.disk, self.name, catalog):
+                    self.victim.kill()
+        self.victim.start()
+        assert isinstance(sent.exception(), httpx.TransportError)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
+def test_a_create_that_is_killed_shows_nothing_half_made_and_can_be_sent_again(
+    service: RestartedService, moment: Callable[[Disk, str, DatabaseLock], Any]
+) -> None:
+    victim = Victim(service, TableName(TENANT, "default", "any"))
+    made = Declaring(victim, f"created_{moment.__name__}"[:40])
+    request = made.request("count(*) AS n")
+    made.killed(request, moment)
+    if moment is after_the_commit:
+        assert made.rows() == made.expected(n=2)
+    else:
+        assert made.disk.snapshots() == 0
+        victim.firn.fail({"operation": "QUERY", **made.table}, "TABLE_NOT_BUILT", 409)
+    if moment is while_it_is_computed:  # what reads it has it built first
+        upper = {**request, "table": f"{made.name}_upper", "query": f"SELECT n FROM {made.name}"}
+        assert made.send(upper)["records_inserted"] == 3
+    again = made.send(request)
+    assert again["change"] == ("created" if moment is at_the_swap else "nothing")
+    assert made.disk.snapshots() == 1
+    assert made.rows() == made.expected(n=2)
+    assert made.send({"operation": "AUDIT_DYNAMIC_TABLE", **made.table})["matches"]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
+def test_a_replacement_that_is_killed_leaves_the_old_result_or_the_whole_new_one(
+    service: RestartedService, moment: Callable[[Disk, str, DatabaseLock], Any]
+) -> None:
+    victim = Victim(service, TableName(TENANT, "default", "any"))
+    made = Declaring(victim, f"replaced_{moment.__name__}"[:40])
+    made.send(made.request("count(*) AS n"))
+    before = made.disk.snapshots()
+    request = made.request("sum(1) AS rows, count(*) AS n")
+    made.killed(request, moment)
+    is_committed = moment is after_the_commit
+    old, new = made.expected(n=2), made.expected(rows=2, n=2)
+    assert made.rows() == (new if is_committed else old)
+    described = made.send({"operation": "DESCRIBE_DYNAMIC_TABLE", **made.table})["dynamic_table"]
+    assert ("rows" in described["schema"]["fields"], "sum(1)" in described["query"]) == (is_committed, is_committed)
+    made.send({"operation": "WRITE", **made.orders, "records": [{"id": 9, "customer": 0}]})
+    if not is_committed:  # the old query is still refreshed
+        assert made.send({"operation": "REFRESH_DYNAMIC_TABLE", **made.table})["mode"] in ("INCREMENTAL", "FULL")
+        assert made.rows()[0] == {"customer": 0, "n": 3}
+    again = made.send(request)
+    assert again["change"] == ("nothing" if is_committed else "rebuild")
+    made.send({"operation": "REFRESH_DYNAMIC_TABLE", **made.table})
+    assert made.rows()[0] == {"customer": 0, "rows": 3, "n": 3}
+    assert made.send({"operation": "AUDIT_DYNAMIC_TABLE", **made.table})["matches"]
+    assert made.disk.snapshots() == before + 2

@@ -103,10 +103,10 @@ def _as_json(value: Any) -> Any:
 class Model:
     """Dynamic tables over a few sources."""
 
-    def __init__(self, firn: Firn, tenant: str, seed: int) -> None:
+    def __init__(self, firn: Firn, tenant: str, seed: int, source: type[Source] = Source) -> None:
         self.firn, self.draw = firn, Random(seed)
         made = a_schema(self.draw, _SOURCES)
-        self.sources = [Source(firn, tenant, one, self.draw) for one in made]
+        self.sources = [source(firn, tenant, one, self.draw) for one in made]
         kinds = list(CLASSES)
         self.draw.shuffle(kinds)
         self.cases = [(kind, a_query(self.draw, kind, made)) for kind in islice(cycle(kinds), _CASES)]

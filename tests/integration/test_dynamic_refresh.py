@@ -56,6 +56,11 @@ def test_a_result_follows_inserts_updates_and_deletes(firn: Firn, tenant: str, o
     orders.ok("COMPACT", force=True)
     assert totals.mode() == "INCREMENTAL REFRESH_MODE"
     totals.check()
+    [again] = orders.rows(filter={"id": 7})
+    for change in (lambda: orders.ok("DELETE", filter={"id": 7}), lambda: orders.write(again)):
+        change()
+        assert totals.mode() == "INCREMENTAL REFRESH_MODE"
+        totals.check()
 
 
 def test_compactions_change_nothing_and_start_no_spark_job(firn: Firn, tenant: str, orders: ServedTable) -> None:

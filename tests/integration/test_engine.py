@@ -42,6 +42,15 @@ def test_rows_after_empty_pieces_of_a_table_reach_spark(firn: Firn) -> None:
     assert firn.app.engine.run(lambda session: frame(session, pieces).count()) == 2
 
 
+def test_spark_keeps_no_plans_of_queries_that_have_ended(firn: Firn) -> None:
+    def kept(session: SparkSession) -> int:
+        session.range(3).selectExpr("count(*)").collect()
+        session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        return int(session._jsparkSession.sharedState().statusStore().executionsCount())
+
+    assert firn.app.engine.run(kept) == 0
+
+
 def test_a_cancel_ends_the_jobs_of_its_block_and_no_others(firn: Firn) -> None:
     under_way = threading.Barrier(3)
     cancelled, other = Call("cancelled"), Call("other")

@@ -114,6 +114,27 @@ def test_both_sides_of_a_join_change_at_once(
     checked(result)
 
 
+def test_rows_that_land_between_planning_and_reading_wait_for_the_next_refresh(
+    firn: Firn, local: bool, facts: ServedTable, customers: ServedTable
+) -> None:
+    result = RefreshedTable(firn, [facts, customers], BY_REGION, region_plan, local=local)
+    result.build()
+    facts.write(fact(45, 1))
+    expected = result.recomputed()
+
+    def planned(changed: Any) -> IncrementalPlan:
+        facts.write(fact(46, 1))
+        customers.ok("DELETE", filter={"customer": 3})
+        facts.ok("COMPACT", force=True)
+        return region_plan(changed)
+
+    result.plan_of = planned
+    result.refresh()
+    assert result.rows() == expected
+    result.plan_of = region_plan
+    checked(result)
+
+
 def test_only_groups_that_come_out_different_are_written(
     firn: Firn, local: bool, facts: ServedTable, customers: ServedTable
 ) -> None:

@@ -141,9 +141,9 @@ def _show_list(response: Response, args: Args, printer: Printer) -> None:
     if args.details:
         printer.items(_DETAILS_COLUMNS, response["details"])
     else:
-        offline = set(response.get("offline") or ())
         for table in response["tables"]:
-            printer.line(f"{table}  offline" if table in offline else table)
+            marks = [mark for mark in ("dynamic", "offline") if table in (response.get(mark) or ())]
+            printer.line(f"{table}  {', '.join(marks)}" if marks else table)
     for dropped in response.get("dropped") or ():
         until = format_time(dropped.get("expires_at"))
         printer.line(f"{dropped['table']}  dropped, restorable until {until} as {dropped['table_id']}")
@@ -163,6 +163,7 @@ _DETAILS_COLUMNS = (
     PageColumn("SIZE", right=True, value=lambda table: format_size(table["bytes"])),
     PageColumn("CHANGED", whole=True, value=lambda table: format_time(table.get("changed_at"))),
     PageColumn("ONLINE", value=lambda table: table["online"]),
+    PageColumn("DYNAMIC", value=lambda table: table["dynamic"]),
 )
 
 
@@ -174,6 +175,7 @@ def _show_description(response: Response, args: Args, printer: Printer) -> None:
         {
             "table": table_name(args),
             "description": properties.get("description"),
+            "dynamic": "the result of a query; see `firn dynamic describe`" if table.get("dynamic") else None,
             "offline": None if table.get("online", True) else "skipped by scheduled maintenance",
             "rows": format_number(table["row_count"]),
             "files": f"{format_number(table['file_count'])}, {format_number(table['small_files_count'])} small",
@@ -295,7 +297,7 @@ COMMANDS = (
         ),
         operation="LIST_TABLES",
         complete=lambda request, args: {**request, "namespace": args.namespace or "default"},
-        lists=("tables", "offline", "details", "dropped"),
+        lists=("tables", "offline", "dynamic", "details", "dropped"),
         show=_show_list,
     ),
     table_command(

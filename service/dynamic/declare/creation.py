@@ -128,8 +128,8 @@ class Creations:
         for field in without_hidden_columns(compiled.schema).fields:
             check_column_name(field.name, QUERY)
         sources = tuple(
-            DynamicSource(source.name, source.uuid, _as_written(one.namespace, one.table), tuple(source.schema.names))
-            for source, one in zip(compiled.sources, compiled.query.sources, strict=True)
+            DynamicSource(source.name, source.uuid, _as_written(one.namespace, one.table), schema.names)
+            for source, schema, one in zip(compiled.sources, compiled.schemas, compiled.query.sources, strict=True)
         )
         definition = Definition(
             declaration.name,

@@ -62,12 +62,18 @@ class CompiledPlans:
 
 
 def compile_query(
-    text: str, schemas: Sequence[Sequence[Field]], types: Types, *, deduplicated: bool = False
+    text: str,
+    schemas: Sequence[Sequence[Field]],
+    types: Types,
+    *,
+    deduplicated: bool = False,
+    shown: Callable[[str], str] = lambda sql: sql,
 ) -> CompiledPlans:
     """Compile a query of Spark SQL.
 
     `schemas` has the columns of each table of `tables_named(text)`; `types` analyses a SELECT over their views.
-    `deduplicated` removes equal rows from the result.
+    `deduplicated` removes equal rows from the result. `shown` makes the same SELECT of one over the views, without
+    internal columns of ingestion tables in what `*` means.
 
     Raises InvalidQuery for a query that is wrong; one that is only not incremental says so in `not_incremental`.
     """
@@ -77,7 +83,7 @@ def compile_query(
     tables = named_in(text, tree)
     if not tables:
         raise InvalidQuery("the query reads no table, so its result never changes; name a table in FROM", field="query")
-    return _Compiler(text, tree, tables, schemas, types, deduplicated).compile()
+    return _Compiler(text, tree, tables, schemas, types, deduplicated, shown(with_views(text, tables))).compile()
 
 
 class _Compiler:
@@ -89,10 +95,11 @@ class _Compiler:
         schemas: Sequence[Sequence[Field]],
         types: Types,
         deduplicated: bool,
+        original: str,
     ) -> None:
         self.text, self.tree, self.tables, self.schemas, self.types = text, tree, tables, schemas, types
         self.deduplicated = deduplicated
-        self.original = with_views(text, tables)
+        self.original = original
 
     def compile(self) -> CompiledPlans:
         try:

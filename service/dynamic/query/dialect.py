@@ -3,6 +3,7 @@
 sqlglot knows many functions and writes some of them in another way. Here a call keeps its name and its arguments.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import sqlglot
@@ -17,6 +18,19 @@ _PARSED = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "OVERLAY", "SUBSTR
 """Calls with words between their arguments."""
 
 
+def _with_place(parse: Callable[[Any], tuple[str, Any]]) -> Callable[[Any], tuple[str, Any]]:
+    """The parser of a clause, which begins where its keyword is. sqlglot notes only the places of names and values."""
+
+    def parsed(parser: Any) -> tuple[str, Any]:
+        start = parser._curr.start
+        name, clause = parse(parser)
+        if isinstance(clause, exp.Expr):
+            clause.meta["start"] = start
+        return name, clause
+
+    return parsed
+
+
 class FirnSpark(Spark):
     class Tokenizer(Spark.Tokenizer):
         # Since Spark 4, a quote that is written twice is one, not two strings side by side.
@@ -28,6 +42,9 @@ class FirnSpark(Spark):
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: SparkParser.FUNCTION_PARSERS[name] for name in _PARSED}
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")
+        }
+        QUERY_MODIFIER_PARSERS: ClassVar[dict[Any, Any]] = {
+            token: _with_place(parse) for token, parse in SparkParser.QUERY_MODIFIER_PARSERS.items()
         }
 
 
@@ -57,7 +74,8 @@ def quoted(name: str) -> str:
 
 
 def place(text: str, expression: exp.Expr) -> tuple[int | None, int | None]:
-    """The line and column, from 1, of the expression's first name; nothing if it has none."""
+    """The line and column, from 1, of the expression's first word that has a place: a name, a value, or the
+    keyword of a clause. Nothing if it has none."""
     starts = [node.meta["start"] for node in expression.walk() if "start" in node.meta]
     return place_at(text, min(starts)) if starts else (None, None)
 

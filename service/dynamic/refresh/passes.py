@@ -125,12 +125,13 @@ class Passes:
             graph = Graph({**graph.tables, options.new.table.uuid: options.new.table}.values())
         wanted = [one.uuid for one in graph.downstream(targets)] if options.cascade else list(targets)
         tables = graph.upstream(wanted)
-        of = Pass(uuid.uuid4().hex, now_ms(), call.requested_by or f"request {call.id}", options.waits)
+        pinned: dict[str, Table] = {}
+        of = Pass(uuid.uuid4().hex, now_ms(), call.requested_by or f"request {call.id}", options.waits, pinned)
         with ExitStack() as held:
             run = _PassRun(self, graph, frozenset(wanted), of, call, options)
             for source in graph.base_tables(wanted):
                 try:
-                    table = run.pinned[source.uuid] = self.commits.find(source.name, source.uuid)
+                    table = pinned[source.uuid] = self.commits.find(source.name, source.uuid)
                 except FirnError as e:  # the tables that read it fail
                     run.unreadable[source.uuid] = e
                 else:
@@ -148,7 +149,6 @@ class _PassRun:
     of: Pass
     call: Call
     options: PassOptions
-    pinned: dict[str, Table] = field(default_factory=dict)
     unreadable: dict[str, FirnError] = field(default_factory=dict)
     outcomes: dict[str, TableInPass] = field(default_factory=dict)
 
@@ -197,13 +197,13 @@ class _PassRun:
             if before is None:
                 if source.uuid in self.unreadable:
                     raise self.unreadable[source.uuid]
-                base = self.pinned[source.uuid]
+                base = self.of.pinned[source.uuid]
                 sources.append(PinnedSource(base, base.current_snapshot_id))
             elif before.source is None:
                 return _held_back(table, before)
             else:
                 sources.append(before.source)
-        bases = agreed_bases(sources, self.pinned)
+        bases = agreed_bases(sources, self.of.pinned)
         pinned = [
             replace(one, snapshot_id=bases[one.table.uuid].snapshot_id) if one.is_base else one for one in sources
         ]

@@ -15,6 +15,8 @@ from service.commits.commit import CommitResult
 from service.commits.locks import TableLocks
 from service.dynamic.compiling import Compiled, Compiler
 from service.dynamic.definitions import Definitions
+from service.dynamic.freshness import lag_behind
+from service.dynamic.lag import LAG
 from service.dynamic.refresh.computation import Becomes, Committer, computed
 from service.dynamic.refresh.decision import (
     RESULT_CHANGED,
@@ -58,6 +60,8 @@ class Pass:
     requested_by: str = ""
     waits: bool = True
     """Whether to wait for a table that another instance refreshes."""
+    pinned: Mapping[str, Table] = field(default_factory=dict)
+    """The base tables at their pinned states, by UUID."""
 
 
 @dataclass
@@ -242,6 +246,7 @@ class _Refresh:
             "files_written": counts.files_written,
             "files_removed": counts.files_removed,
             "files_rewritten": counts.files_rewritten,
+            LAG: None if now.known.state is None else lag_behind(now.known.bases, self.of.pinned),
         }
         record = replace(
             record,

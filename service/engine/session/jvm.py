@@ -54,7 +54,18 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
     # Every user of this machine can read a command line; the JVM gets the secrets once it runs.
     shown = SparkConf().setAll([(name, value) for name, value in conf.items() if not _SECRET.search(name)])
     SparkContext._ensure_initialized(gateway=launch(shown, popen_kwargs=popen))
-    return SparkSession.builder.config(conf=settings).getOrCreate()
+    session = SparkSession.builder.config(conf=settings).getOrCreate()
+    if conf.get("spark.ui.enabled") == "false":
+        _keep_no_plans(session)
+    return session
+
+
+def _keep_no_plans(session: SparkSession) -> None:
+    """Have Spark forget SQL executions that have ended. It keeps the plans and metrics of the last 1,000 for its UI,
+    also without one: with dynamic tables over many joins, these filled a heap of 2 GB."""
+    listener = session._jsparkSession.sharedState().statusStore().listener()
+    if listener.isDefined():
+        session.sparkContext._jsc.sc().removeSparkListener(listener.get())
 
 
 def _sweep(conf: dict[str, str]) -> None:

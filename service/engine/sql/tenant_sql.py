@@ -17,7 +17,7 @@ from service.engine.jobs.select import Selected, aggregate_from_metadata, explai
 from service.engine.session.java import scala_items
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
 from service.engine.sql.plans.every import every_plan
-from service.engine.sql.plans.stars import without_internal_columns
+from service.engine.sql.plans.stars import Internal, without_internal_columns
 from service.engine.sql.sql import at_snapshot, identifier, opaque
 from service.engine.sql.total_order import in_total_order, is_sorted
 from service.engine.sql.window import Window, limited
@@ -142,6 +142,11 @@ def _run(
         return replace(selected(ordered, names, statement.limit, measured), in_total_order=True)
 
 
+def with_narrow_stars(session: SparkSession, text: str, internal: Internal) -> str:
+    """The text of a SELECT in which no `*` means internal columns, which are given by the view that has them."""
+    return without_internal_columns(_parsed(session, text), text, internal)
+
+
 @contextmanager
 def framed(
     session: SparkSession,
@@ -154,8 +159,7 @@ def framed(
     named = frozenset(name for name in INGEST_COLUMNS if name in statement.text.lower())
     if named and "*" in statement.text:
         internal = {fold_case(view.name): [f.name for f in _internal(view, named)] for view in statement.views}
-        text = without_internal_columns(_parsed(session, statement.text), statement.text, internal)
-        statement = replace(statement, text=text)
+        statement = replace(statement, text=with_narrow_stars(session, statement.text, internal))
     with _views(session, statement, pinned or {}, named):
         df = _analysed(session, statement)
         _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, TableNotBuilt
 from service.model.names import TableName
 
 Mode = Literal["AUTO", "INCREMENTAL", "FULL", "INCREMENTAL_STRICT"]
@@ -85,6 +85,17 @@ def read_definition(name: TableName, uuid: str, text: str) -> Definition:
 def is_dynamic_table(properties: Mapping[str, str]) -> bool:
     """Whether a table holds the result of a query."""
     return DEFINITION_PROPERTY in properties
+
+
+def check_built(properties: Mapping[str, str], table: str, snapshot_id: int | None) -> None:
+    """Refuse to read a dynamic table whose CREATE has not built it yet: that it has no rows is not its result."""
+    text = properties.get(DEFINITION_PROPERTY)
+    if text is not None and snapshot_id is None and json.loads(text)["options"]["initialise"] == "ON_CREATE":
+        raise TableNotBuilt(
+            f"the dynamic table {table!r} is being built; try again when it is. If the request that created it ended "
+            "early, send it again, or REFRESH_DYNAMIC_TABLE",
+            field="table",
+        )
 
 
 def refuse_dynamic_table(properties: Mapping[str, str], table: str, operation: str, *, field: str = "table") -> None:

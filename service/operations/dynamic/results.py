@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from service.dynamic.lag import lag_of
 from service.dynamic.rights import Sight
 from service.ledger.dynamic_tables import DynamicTable, RefreshOutcome, RefreshRecord
 from service.model.dynamic.definition import Definition, DynamicOptions, Mode, TableState
@@ -64,6 +65,7 @@ class RefreshEntry(BaseModel):
     started_at: datetime = Field(description="when it started")
     ended_at: datetime | None = omit_when_null("absent while it runs")
     duration_ms: int | None = omit_when_null("how long it took")
+    lag_ms: int | None = omit_when_null("how old the oldest change that it brought was when it ended")
 
 
 def refresh_entry(record: RefreshRecord, table: DynamicTable | None, sight: Sight) -> RefreshEntry:
@@ -93,6 +95,7 @@ def refresh_entry(record: RefreshRecord, table: DynamicTable | None, sight: Sigh
         started_at=utc(record.started_ms),
         ended_at=utc_or_none(record.ended_ms),
         duration_ms=took,
+        lag_ms=lag_of(record),
     )
 
 
@@ -119,7 +122,9 @@ def not_incremental_reason(definition: Definition) -> NotIncrementalReason | Non
 class DeclaredOptions(BaseModel):
     """The options of a dynamic table, as its declaration has them."""
 
-    target_lag: str = Field(description="how old its rows may become, such as `5 minutes`; or `downstream`")
+    target_lag: str = Field(
+        description="how far it may lag behind its base tables, such as `5 minutes`; or `downstream`"
+    )
     refresh_mode: Mode = Field(description="the mode that was declared")
     initialize: Literal["ON_CREATE", "ON_SCHEDULE"] = Field(description="whether it was refreshed when it was created")
     deduplication: bool = Field(description="whether equal rows of the result are kept only once")
@@ -153,12 +158,15 @@ class DynamicTableState(TableAddress):
     reason: str | None = omit_when_null("why it is suspended or has failed, or how its last refresh failed")
     failures: int = Field(description="refreshes that failed since the last one that did not")
     incremental: bool = Field(description="whether its query can be refreshed incrementally")
-    lag_ms: int | None = omit_when_null("how old its rows are; absent before its first refresh")
+    lag_ms: int | None = omit_when_null(
+        "how old the oldest change of its base tables is that its rows lack; 0 if they lack none; absent before its "
+        "first refresh"
+    )
     refreshed_at: datetime | None = omit_when_null("the time for which its rows are right")
     created_at: datetime = Field(description="when it was created")
 
 
-def table_state(table: DynamicTable, now_ms: int, sight: Sight) -> dict[str, Any]:
+def table_state(table: DynamicTable, lag_ms: int | None, sight: Sight) -> dict[str, Any]:
     """The fields of DynamicTableState."""
     return {
         "namespace": table.name.namespace,
@@ -167,7 +175,7 @@ def table_state(table: DynamicTable, now_ms: int, sight: Sight) -> dict[str, Any
         "reason": sight.reason(table),
         "failures": table.failures,
         "incremental": table.definition.full_code is None,
-        "lag_ms": None if table.refreshed_ms is None else max(0, now_ms - table.refreshed_ms),
+        "lag_ms": lag_ms,
         "refreshed_at": utc_or_none(table.refreshed_ms),
         "created_at": utc(table.created_ms),
     }

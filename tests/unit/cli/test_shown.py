@@ -261,10 +261,18 @@ def test_an_empty_default_namespace_is_shown_with_those_that_have_tables(monkeyp
     assert lines[-1] == "there are tables in lab, shop; name one with --namespace"
 
 
+def test_dynamic_tables_and_those_that_are_offline_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = {"tables": ["a", "b", "c", "d"], "offline": ["b", "d"], "dynamic": ["c", "d"]}
+    lines = at_eighty(["table", "list"], monkeypatch, **tables)
+    assert lines[:4] == ["a", "b  offline", "c  dynamic", "d  dynamic, offline"]
+
+
 def test_tables_are_listed_with_details() -> None:
     details = {"table": "orders", "records": 12000, "files": 3, "small_files_count": 1, "bytes": 2048}
-    service = Service(tables=["orders"], offline=[], details=[{**details, "online": True, "changed_at": None}])
+    service = Service(
+        tables=["orders"], offline=[], details=[{**details, "online": True, "dynamic": False, "changed_at": None}]
+    )
     lines = firn(["table", "list", "--details"], service).out.splitlines()
     assert service.asked[0]["details"] is True
-    assert lines[0].split() == ["TABLE", "ROWS", "FILES", "SMALL", "SIZE", "CHANGED", "ONLINE"]
-    assert lines[1].split() == ["orders", "12,000", "3", "1", "2.0", "KiB", "-", "yes"]
+    assert lines[0].split() == ["TABLE", "ROWS", "FILES", "SMALL", "SIZE", "CHANGED", "ONLINE", "DYNAMIC"]
+    assert lines[1].split() == ["orders", "12,000", "3", "1", "2.0", "KiB", "-", "yes", "no"]

@@ -86,6 +86,9 @@ def test_two_chained_left_joins_one_with_max(duck: Duck) -> None:
         {"payments": [(1, 6)], "orders": [(3, 2, 30)]},
     )
     assert found == Counter([("Ann", 1, 4), ("Ann", 2, 5), ("Bo", None, None), ("Cy", None, None)])
+    # A row of the middle goes together with the maximum that it was joined with.
+    found = refreshed(table, {"payments": [(2, 9)]}, {"orders": [(2, 1, 20)]})
+    assert found == Counter([("Ann", 1, 4), ("Bo", None, None), ("Cy", None, None)])
 
 
 @pytest.mark.parametrize(

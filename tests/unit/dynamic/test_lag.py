@@ -1,32 +1,44 @@
-"""The lag of a dynamic table: from when its sources were pinned, not from when its rows were written."""
+"""The lag of a dynamic table is the age of the oldest change of its base tables that its rows lack."""
 
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from service.dynamic.lag import greatest_ages, lag, p95
+from service.dynamic.lag import lag_ms, lag_of, lag_p95_ms, p95
 from tests.support.dynamic import dynamic, refreshed
+from tests.support.refreshing import Refreshing
 
 TABLE = dynamic("top", "orders")
 
 
-def test_a_table_that_was_never_refreshed_has_no_lag() -> None:
-    assert lag(TABLE, [], 5000) == lag(TABLE, [refreshed(TABLE, 1)], 5000)
-    assert lag(TABLE, [], 5000).now_ms is None
+def test_the_oldest_missing_change_of_all_base_tables_counts() -> None:
+    assert lag_ms([None, 2000, 4000], 5000) == 3000
+    assert lag_ms([None], 5000) == lag_ms([], 5000) == lag_ms([6000], 5000) == 0
 
 
-def test_the_lag_now_counts_from_the_pinned_sources() -> None:
-    assert lag(replace(TABLE, refreshed_ms=2000), [], 5000).now_ms == 3000
+def test_refreshes_that_failed_or_brought_nothing_have_no_lag() -> None:
+    lags = {1: {}, 2: {"lag_ms": 700}, 3: {"lag_ms": 900}}
+    refreshes = [refreshed(TABLE, number, details=details) for number, details in lags.items()]
+    failed = refreshed(TABLE, 4, state="failed", details={"lag_ms": 5000})
+    assert lag_p95_ms([*refreshes, failed]) == 900
+    assert lag_p95_ms([refreshes[0], failed]) is None
 
 
-def test_the_rows_are_oldest_at_the_end_of_the_refresh_that_replaces_them() -> None:
-    refreshes = [refreshed(TABLE, 5), refreshed(TABLE, 2), refreshed(TABLE, 1)]
-    assert greatest_ages(refreshes) == [1500, 3500]
-
-
-def test_failed_refreshes_make_the_rows_no_younger() -> None:
-    failed = refreshed(TABLE, 2, state="failed")
-    assert greatest_ages([refreshed(TABLE, 3), failed, refreshed(TABLE, 1)]) == [2500]
+def test_a_refresh_records_how_old_the_oldest_change_was_that_it_brought(tmp_path: Path) -> None:
+    world = Refreshing(tmp_path)
+    world.base("orders")
+    world.dynamic("totals", "orders")
+    top = world.dynamic("top", "totals")
+    world.refresh("top")
+    before = world.add("orders")
+    world.add("orders")
+    world.refresh("top")
+    world.refresh("top")
+    [idle, second, first] = world.records.refreshes_of(top.uuid, 10)
+    assert (lag_of(idle), lag_of(first)) == (None, None)
+    since, ended = world.load("orders").snapshot(before).timestamp_ms, second.ended_ms
+    assert ended is not None
+    assert since <= ended - (lag_of(second) or 0) <= since + 1000
 
 
 @pytest.mark.parametrize(

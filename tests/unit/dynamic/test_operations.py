@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from service.app import App
+from service.dynamic.reads import DynamicReads
+from service.ledger.dynamic_cursors import Cursors
 from service.ledger.dynamic_tables import DynamicTableRecords
-from service.model.dynamic.definition import DynamicOptions
+from service.model.dynamic.definition import DynamicOptions, check_built
 from service.model.times import now_ms
-from tests.harness import Firn
+from tests.harness import Firn, wait_until
 from tests.support.dynamic import Declared, refreshed
+from tests.support.refreshing import add_rows
 from tests.support.served import served
 
 
@@ -83,8 +86,7 @@ def test_a_list_is_of_a_state_and_a_scope_and_goes_on_after_its_cursor(shop: Sho
 
 def test_a_description_has_definition_sources_dependents_and_refreshes(shop: Shop) -> None:
     for number in range(1, 4):
-        shop.refresh("details", number)
-    shop.records.refreshed(shop.load("details").uuid, now_ms() - 60_000)
+        shop.refresh("details", number, details={"lag_ms": 500 * number})
     found = shop.ok("DESCRIBE_DYNAMIC_TABLE", refreshes=2)["dynamic_table"]
     assert found["query"] == "SELECT * FROM orders JOIN customers"
     assert found["classes"] == ["inner join"]
@@ -94,15 +96,47 @@ def test_a_description_has_definition_sources_dependents_and_refreshes(shop: Sho
     ]
     assert found["dependents"] == [{"namespace": "default", "table": "totals"}]
     assert [one["refresh_id"] for one in found["refreshes"]] == ["details-3", "details-2"]
-    assert found["lag_ms"] >= 60_000
+    assert [one["lag_ms"] for one in found["refreshes"]] == [1500, 1000]
     assert found["lag_p95_ms"] == 1500
     assert set(found["schema"]["fields"]) == {"id", "note"}
+
+
+def test_the_lag_is_the_age_of_the_oldest_change_that_is_missing(shop: Shop) -> None:
+    details, orders = shop.load("details"), shop.load("orders")
+    shop.firn.app.parts[DynamicReads].cursors.put(details.uuid, Cursors("pass", {orders.uuid: None}), {orders.uuid})
+    shop.records.refreshed(details.uuid, now_ms() - 60_000)
+
+    def lags() -> list[int]:
+        listed = shop.ok("LIST_DYNAMIC_TABLES", None)["dynamic_tables"]
+        return [listed[0]["lag_ms"], shop.ok("DESCRIBE_DYNAMIC_TABLE")["dynamic_table"]["lag_ms"]]
+
+    assert lags() == [0, 0]  # however long ago the refresh was
+    add_rows(orders, 1)
+    wait_until(lambda: min(lags()) > 0, 20)
 
 
 def test_a_description_says_why_a_query_is_not_incremental(shop: Shop) -> None:
     found = shop.ok("DESCRIBE_DYNAMIC_TABLE", "totals")["dynamic_table"]
     assert found["not_incremental"]["code"] == "LIMIT"
     assert [(one["table"], one["is_base"]) for one in found["sources"]] == [("details", False)]
+
+
+def test_a_table_that_its_creation_has_not_built_yet_cannot_be_read(shop: Shop) -> None:
+    refused = shop.fail("TABLE_NOT_BUILT", "QUERY")
+    assert "REFRESH_DYNAMIC_TABLE" in refused["message"]
+    check_built(shop.load("details").properties, "details", snapshot_id=1)
+    on_schedule = shop.dynamic("later", "orders", options=DynamicOptions(300, initialise="ON_SCHEDULE"))
+    check_built(on_schedule.properties, "later", None)
+
+
+def test_dynamic_tables_are_marked_among_all_tables(shop: Shop) -> None:
+    listed = shop.ok("LIST_TABLES", None, details=True)
+    assert listed["tables"] == ["customers", "details", "orders", "totals"]
+    assert listed["dynamic"] == ["details", "totals"]
+    assert [one["table"] for one in listed["details"] if one["dynamic"]] == listed["dynamic"]
+    assert shop.ok("LIST_TABLES", None, limit=2)["dynamic"] == ["details"]
+    marks = [shop.ok("DESCRIBE_TABLE", name)["description"]["dynamic"] for name in ("orders", "details")]
+    assert marks == [False, True]
 
 
 def test_name_is_another_word_for_table(shop: Shop) -> None:

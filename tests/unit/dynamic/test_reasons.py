@@ -74,6 +74,26 @@ def test_what_is_not_incremental_has_a_code_and_its_own_text(duck: Duck, query: 
     assert with_views(query, tables) in found.full
 
 
+PLACES = [
+    ("SELECT id\nFROM t\nORDER BY id LIMIT 3", 3, 13),
+    ("SELECT id\nFROM t\nLIMIT ALL", 3, 1),
+    ("SELECT id FROM t\n  OFFSET 3", 2, 3),
+    ("SELECT id FROM (\n  SELECT id FROM t\n  ORDER BY v\n  LIMIT 1) x", 4, 3),
+    ("SELECT k, COUNT(*) AS n\nFROM t\nGROUP BY\nROLLUP (k)", 3, 1),
+    ("SELECT id\nFROM t\nSORT BY v", 3, 1),
+    ("SELECT id FROM t\nUNION SELECT id FROM u\nEXCEPT SELECT k FROM u", 3, 15),
+    ("SELECT id\nFROM t\nWHERE v > RANDOM()", 3, 11),
+]
+
+
+@pytest.mark.parametrize(("query", "line", "column"), PLACES)
+def test_what_is_not_incremental_has_its_place(duck: Duck, query: str, line: int, column: int) -> None:
+    tables = tables_named(query)
+    found = compile_query(query, [SCHEMAS[one.table] for one in tables], types_of(duck, query)).not_incremental
+    assert found is not None
+    assert (found.line, found.column) == (line, column), found
+
+
 INCREMENTAL = [
     "SELECT id FROM t ORDER BY id",
     "SELECT /*+ BROADCAST(u) */ t.id FROM t JOIN u USING (k)",
@@ -160,6 +180,18 @@ def test_sources_are_read_in_the_columns_that_are_needed(duck: Duck) -> None:
         ("u", ("k", "w")),
     ]
     assert [one.columns for one in duck.table("SELECT COUNT(*) AS n FROM t").compiled.sources] == [("id",)]
+
+
+def test_a_star_means_no_internal_columns_of_ingestion_tables_even_if_the_query_names_them() -> None:
+    fields = [Field("id", LONG), Field("kind", TEXT), Field("_firn_date", Primitive("date"))]
+    types = Duck({"sales": fields}).table("SELECT id FROM sales").types
+    query = "SELECT *, _firn_date AS day FROM sales s JOIN (SELECT * FROM sales) x USING (id, kind)"
+    found = compile_query(query, [fields], types, shown=lambda sql: sql.replace("SELECT *", "SELECT id, kind"))
+    assert found.not_incremental is None
+    assert [field.name for field in types(found.full)] == ["id", "kind", "day"]
+    assert [one.columns for one in found.sources] == [("id", "kind", "_firn_date")]
+    with pytest.raises(InvalidQuery, match="_firn_date is a name that Firn keeps for itself; give the column another"):
+        compile_query("SELECT id, _firn_date FROM sales", [fields], types)
 
 
 def test_columns_with_maps_are_kept_but_not_compared() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.types import StringType
 
+from service.commits.compared import changes_between
 from service.dynamic.graph import Graph
 from service.errors import RowCountMismatch
 from service.ledger.dynamic_tables import RefreshRecord
@@ -60,6 +61,23 @@ def test_compactions_of_a_source_are_no_change_and_the_old_snapshot_is_not_neede
     expire(world.load("orders"), orders.current_snapshot_id)
     world.add("orders")
     assert world.refresh("totals") == {"totals": "INCREMENTAL THRESHOLD"}
+
+
+def test_two_compactions_as_the_last_snapshots_hide_no_change(world: Refreshing) -> None:
+    before = world.base("orders").current_snapshot_id
+    world.dynamic("totals", "orders", options=STRICT)
+    world.refresh("totals")
+    added = world.add("orders", 3)
+    world.compact("orders")
+    newest = world.compact("orders")
+    orders = world.load("orders")
+    [part] = changes_between(orders, before, newest)
+    assert (part.old_id, part.new_id) == (before, added)
+    assert part.differing is not None
+    assert [len(side.paths) for side in part.differing] == [0, 1]
+    assert world.refresh("totals") == {"totals": "INCREMENTAL REFRESH_MODE"}
+    assert world.engine.done[-1].snapshots == (newest,)
+    assert world.refresh("totals") == {"totals": "NO_DATA NO_CHANGES"}
 
 
 def test_what_the_ledger_knows_of_an_earlier_state_does_not_count_for_a_later_one(world: Refreshing) -> None:

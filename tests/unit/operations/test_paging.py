@@ -293,7 +293,7 @@ def test_details_come_from_metadata(firn: Firn, tenant: str, app: App) -> None:
     firn.ok({"operation": "SET_ONLINE", "tenant_id": tenant, "table": "empty", "online": False})
     empty, full = tables.ask("LIST_TABLES", details=True)["details"]
     nothing = {"records": 0, "files": 0, "bytes": 0, "small_files_count": 0}
-    assert empty == {"table": "empty", **nothing, "online": False}
+    assert empty == {"table": "empty", **nothing, "online": False, "dynamic": False}
     assert (full["records"], full["files"], full["small_files_count"], full["online"]) == (3, 1, 1, True)
     assert full["changed_at"] is not None
     described = tables.ask("DESCRIBE_TABLE", table="full")["description"]

@@ -13,6 +13,7 @@ from service.dynamic.query.operators import Group, Operator, Select, SourceRows
 from service.dynamic.query.rows import Rows
 from service.dynamic.query.sql_types import has_map
 from service.errors import InvalidQuery
+from service.model.names import INGEST_COLUMNS
 from service.model.schema.types import ColumnType, Field, fold_case
 
 Named = tuple[str, str]
@@ -113,6 +114,8 @@ class Context:
     types: Types
     query: "Callable[[Context, exp.Expr, dict[str, Cte], NameScope | None], Lowered]"
     """Reads a query; here because expressions contain queries and queries contain expressions."""
+    internal: set[str] = field(default_factory=set)
+    """The columns that `*` does not mean: internal ones of ingestion tables."""
     classes: dict[str, None] = field(default_factory=dict)
     """The operators found so far, in order."""
     _count: int = 0
@@ -142,7 +145,8 @@ class Context:
         """Refuse parts of a node that are not known here."""
         for name, value in node.args.items():
             if value not in (None, [], False) and name not in known:
-                self.unsupported(node, f"{name.strip('_').upper()} in {type(node).__name__.upper()}")
+                part = value if isinstance(value, exp.Expr) and place(self.text, value)[0] else node
+                self.unsupported(part, f"{name.strip('_').upper()} in {type(node).__name__.upper()}")
 
     def wrong(self, problem: str, node: exp.Expr) -> NoReturn:
         line, column = place(self.text, node)
@@ -169,6 +173,7 @@ class Context:
         """Another reading of a source."""
         number, fields = self.sources[key]
         named = [(each.name, self.fresh(each.name)) for each in fields]
+        self.internal |= {new for name, new in named if name in INGEST_COLUMNS}
         required = frozenset(new for (_, new), each in zip(named, fields, strict=True) if each.required)
         return SourceRows(number, {new: name for name, new in named}, required), named
 

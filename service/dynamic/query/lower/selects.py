@@ -20,8 +20,9 @@ _SELECT = (
 
 def query(ctx: Context, node: exp.Expr, ctes: dict[str, Cte], outer: NameScope | None) -> Lowered:
     """The query as an operator, with the columns of its result."""
-    if node.args.get("limit") or node.args.get("offset"):
-        ctx.refuse("LIMIT", "LIMIT and OFFSET depend on all rows and their order", node)
+    limit = node.args.get("limit") or node.args.get("offset")
+    if limit:
+        ctx.refuse("LIMIT", "LIMIT and OFFSET depend on all rows and their order", limit)
     ctes = _with(ctx, node, ctes)
     match node:
         case exp.Subquery():
@@ -153,6 +154,7 @@ def _starred(ctx: Context, node: exp.Expr, star: exp.Star, scope: NameScope) -> 
         if len(owners) != 1:
             ctx.wrong(f"{'.'.join(owner)} is not a table in FROM", node)
         columns = list(owners[0].columns)
+    columns = [(name, new) for name, new in columns if new not in ctx.internal]
     for left_out in star.args.get("except_") or []:
         if not any(same_name(name, left_out.name) for name, _ in columns):
             ctx.wrong(f"{left_out.name} is not among the columns of *", node)
@@ -171,7 +173,7 @@ def _keys(ctx: Context, clause: exp.Group, items: Items, block: SelectBlock) -> 
     keys = []
     for each in clause.expressions:
         if isinstance(each, exp.Rollup | exp.Cube | exp.GroupingSets):
-            ctx.refuse("GROUPING_SETS", "GROUPING SETS, ROLLUP and CUBE are not incremental", each)
+            ctx.refuse("GROUPING_SETS", "GROUPING SETS, ROLLUP and CUBE are not incremental", clause)
         keys.append(lower(ctx, _key(ctx, each, items, block.scope), block))
     return keys
 
@@ -246,10 +248,10 @@ def _set_operation(ctx: Context, node: exp.SetOperation, ctes: dict[str, Cte]) -
     if any(
         isinstance(each, exp.SetOperation) and type(each) is not type(node) for each in (node.this, node.expression)
     ):
-        ctx.unsupported(node, "UNION, INTERSECT and EXCEPT together without parentheses")
+        ctx.unsupported(node.expression, "UNION, INTERSECT and EXCEPT together without parentheses")
     left, right = sides
     if len(left.outputs) != len(right.outputs):
-        ctx.wrong("the two queries have another number of columns", node)
+        ctx.wrong("the two queries have another number of columns", node.expression)
     operators = _same_types(ctx, node, left, right)
     names = {ctx.fresh(a[0] or "column"): (a[1], b[1]) for a, b in zip(left.outputs, right.outputs, strict=True)}
     outputs = [(name, new) for (name, _), new in zip(left.outputs, names, strict=True)]
@@ -278,7 +280,7 @@ def _same_types(ctx: Context, node: exp.Expr, left: Lowered, right: Lowered) -> 
             if types[name] != kind:
                 value = cast(column(name), kind)
             if value is None:
-                ctx.unsupported(node, f"a {type(node).__name__.upper()} of different nested types")
+                ctx.unsupported(node.expression, f"a {type(node).__name__.upper()} of different nested types")
             values[name] = value
         changed = any(not isinstance(value, exp.Column) for value in values.values())
         found.append(Select(side.operator, values) if changed else side.operator)
