@@ -125,7 +125,7 @@ async def bulk(
     upsert = bulk_upsert.read_parameters(mode, request.query_params)
     if timeout_ms is not None:
         _set_deadline(call, timeout_ms, in_background == "true", api.service.settings.limits.max_timeout_s)
-    with api.pipeline.admission.admit("inline"):
+    with api.pipeline.admission.admit("inline", tenant):
         try:
             load = await _received(request, staging, name, decode, None if upsert is None else upsert.options)
         except ClientGone:

@@ -96,7 +96,7 @@ async def ingest_file(
     }
     # A request that is refused anyway is refused before its file is received.
     await asyncio.to_thread(api.pipeline.parse, {**body, "source": name})
-    with api.pipeline.admission.admit("inline"):
+    with api.pipeline.admission.admit("inline", tenant):
         try:
             upload = await _received(request, uploads, name)
         except ClientDisconnect:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import orjson
 
 from service.errors import Cancelled, DeadlineExceeded, FirnError
-from service.model.identity.principal import ANYONE, Access, Principal, Role
+from service.model.identity.principal import ANYONE, EVERY, Access, Principal, Role
 from service.model.names import TableName
 
 P = TypeVar("P")
@@ -127,6 +127,20 @@ class Call:
         """Note what the request is about."""
         if name not in self.tables:
             self.tables.append(name)
+
+    @property
+    def tenant(self) -> str:
+        """The tenant that it is about; empty before the request is parsed."""
+        return self.tables[0].tenant if self.tables else ""
+
+    @property
+    def sender(self) -> str:
+        """Whose resources it uses before its tenant is known: the only tenant of its principal, the principal if it has
+        several, or the address if there is none."""
+        if self.principal is ANYONE:
+            return self.client
+        tenants = {grant.tenant for grant in self.principal.grants}
+        return tenants.pop() if len(tenants) == 1 and EVERY not in tenants else self.principal.name
 
     @property
     def elapsed_ms(self) -> int:

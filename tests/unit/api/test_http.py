@@ -380,7 +380,7 @@ class TestRetryAfter:
 
     @pytest.mark.parametrize(("path", "content"), [("/database", body("ADD")), (INVOCATIONS, EVENT)])
     def test_of_one_with_too_many_requests(self, service: Service, path: str, content: bytes) -> None:
-        service.pipeline.admission._limit = 0
+        service.pipeline.admission._in_threads.shares.places = 0
         assert self.ask(service.door, "POST", path, content) == (429, "1")
 
     def test_of_one_with_too_many_bulk_loads(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
