@@ -37,9 +37,12 @@ FirnError                      code                    status  retryable
 ├── ChecksumMismatch           CHECKSUM_MISMATCH       500
 ├── Cancelled                  CANCELLED               409
 │   └── DeadlineExceeded       DEADLINE_EXCEEDED       504
+├── RequestTimeout             REQUEST_TIMEOUT         408     yes
 ├── BodyTooLarge               BODY_TOO_LARGE          413
 ├── KeyReused                  KEY_REUSED              422
+├── ResponseTooLarge           RESPONSE_TOO_LARGE      422
 ├── TooManyRequests            TOO_MANY_REQUESTS       429     yes
+├── HeadTooLarge               HEAD_TOO_LARGE          431
 ├── Unavailable                UNAVAILABLE             503     yes
 │   ├── EngineUnavailable      ENGINE_UNAVAILABLE      503     yes
 │   ├── CatalogUnavailable     CATALOG_UNAVAILABLE     503     yes
@@ -246,13 +249,25 @@ class DeadlineExceeded(Cancelled, status=504):
         )
 
 
+class RequestTimeout(FirnError, status=408, retryable=True):
+    """The client sent its request too slowly."""
+
+
 class BodyTooLarge(FirnError, status=413): ...
 
 
 class KeyReused(FirnError, status=422): ...
 
 
+class ResponseTooLarge(FirnError, status=422):
+    """The response to a read would be larger than a response may be."""
+
+
 class TooManyRequests(FirnError, status=429, retryable=True): ...
+
+
+class HeadTooLarge(FirnError, status=431):
+    """The URL and the headers of a request are too large."""
 
 
 class Unavailable(FirnError, status=503, retryable=True): ...

@@ -25,6 +25,7 @@ from service.api.exchange import (
     disconnected,
     drain,
     failures,
+    received,
     response_of,
 )
 from service.commits.small_files import NOT_CHECKED
@@ -98,7 +99,7 @@ _KEY = Header(
     response_description="the records are in the table",
     responses={
         202: {"model": AcceptedResult, "description": "with async=true: received and checked"},
-        **failures(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
+        **failures(400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 500, 503),
     },
     openapi_extra={"requestBody": {"required": True, "content": {kind: _BODIES[kind] for kind in DECODERS}}},
 )
@@ -227,7 +228,7 @@ async def _received(
 async def _feed(request: Request, load: Load) -> None:
     """Pass the body to the load as it arrives."""
     try:
-        async for chunk in request.stream():
+        async for chunk in received(request):
             if not await load.body.put(chunk):
                 return
         load.body.end()

@@ -137,9 +137,17 @@ class Shares:
                 return "service"
             if tenant != SERVICE and self._taken[tenant] + places > self.at_most:
                 return "tenant"
-            self._total += places
-            self._taken[tenant] += places
+            self._add(tenant, places)
             return None
+
+    def use(self, tenant: str, places: int) -> None:
+        """Take places, free or not."""
+        with self._lock:
+            self._add(tenant, places)
+
+    def _add(self, tenant: str, places: int) -> None:
+        self._total += places
+        self._taken[tenant] += places
 
     def leave(self, tenant: str, places: int = 1) -> None:
         with self._lock:

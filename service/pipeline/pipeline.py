@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from service.errors import DeadlineExceeded, NotFound, OutcomeUnknown
+from service.errors import DeadlineExceeded, NotFound, OutcomeUnknown, ResponseTooLarge
 from service.identity.audit_log import AuditLog
 from service.identity.identities import Identities
 from service.jobs.jobs import Jobs
@@ -135,6 +135,7 @@ class Pipeline:
             return failure(e, call)
 
     async def _success(self, call: Call, work: Work, disconnected: Disconnected | None) -> Response:
+        call.most_bytes = self._limits.response_bytes
         call.respond = lambda result: envelope.success(result, self._keys.request_id(call), call.elapsed_ms)
         here = work.pool in ("inline", "queued")
         call.is_change = here or work.pool in ("tables", "edits")
@@ -152,6 +153,11 @@ class Pipeline:
             if isinstance(result, Future):
                 return await self._shared(call, work, result)
         body = call.respond(result)
+        if work.pool in ("metadata", "queries") and call.bytes_of(body) > self._limits.response_bytes:
+            raise ResponseTooLarge(
+                f"the response takes more than {self._limits.response_bytes} bytes (FIRN_LIMITS__RESPONSE_BYTES); "
+                "request less, by limit or a narrower scope"
+            )
         return Response(result.http_status, self._keys.store(call.key, body) if call.key else body)
 
     async def _shared(self, call: Call, work: Work, result: "Future[bytes]") -> Response:

@@ -30,6 +30,13 @@ class LimitSettings(SettingsSection):
     # Streamed responses (CSV or Arrow) at once, and how long a client may stop reading one.
     streams: Annotated[int, Field(ge=1, le=500)] = 16
     stream_idle_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
+    # A JSON response that reads: a QUERY's rows beyond it are a next page. Lambda delivers 6 MB at most.
+    response_bytes: Annotated[int, Field(ge=100_000, le=1_000_000_000)] = 6_000_000
+    # Connections at once, from all clients; how long a client may take to send the head of a request, or to go on with
+    # its body, and how many bytes of a body it must send, and of a response read, in each second after that.
+    connections: Count = 2000
+    client_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 30
+    client_bytes_per_s: Count = 1000
     # Requests that wait or run: those that need a thread, and those of each kind, WRITEs included.
     pending_requests: Count = 1000
     pending_queries: Count = 500

@@ -45,7 +45,7 @@ def test_no_two_errors_share_a_code() -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_what_comes_of_load_may_be_tried_again_and_what_is_wrong_may_not(kind: type[FirnError]) -> None:
     """Except if the change may have happened: only the request knows whether it has an idempotency key."""
-    of_load = kind.status in (429, 503) or kind is errors.CommitConflict
+    of_load = kind.status in (408, 429, 503) or kind is errors.CommitConflict
     assert kind.retryable == (of_load and kind is not errors.OutcomeUnknown)
 
 

@@ -83,7 +83,7 @@ class Service:
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     """The real parts of a service whose Spark was never started."""
-    limits = {"FIRN_LIMITS__MEMORY_MB": "64", "FIRN_LIMITS__BODY_MB": "4"}
+    limits = {"FIRN_LIMITS__MEMORY_MB": "64", "FIRN_LIMITS__BODY_MB": "4", "FIRN_LIMITS__TENANT_SHARE": "100"}
     app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home")), **limits}), [])
     yield app
     app.stop()
