@@ -9,6 +9,8 @@ from typing import Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# Of how many tenants that no longer wait the turns are remembered.
+_FORGET = 100
 SERVICE = ""
 """Whose the service's own work is. It has no limit of its own."""
 _tenant: ContextVar[str] = ContextVar("tenant", default=SERVICE)
@@ -55,8 +57,10 @@ class FairQueue(Generic[T]):
         """`at_most` is how many places one tenant may have."""
         self._at_most = at_most
         self._taken: Counter[str] = Counter()
-        # In the order in which they are served: who was served last is the last.
         self._queues: dict[str, deque[T]] = {}
+        # Which turn each tenant has next. The one that comes now is the least of those that wait.
+        self._turns: dict[str, int] = {}
+        self._now = 0
 
     @property
     def waiting(self) -> int:
@@ -71,7 +75,10 @@ class FairQueue(Generic[T]):
         return [item for queue in self._queues.values() for item in queue]
 
     def add(self, tenant: str, item: T) -> None:
-        self._queues.setdefault(tenant, deque()).append(item)
+        if tenant not in self._queues:
+            self._queues[tenant] = deque()
+            self._turns[tenant] = max(self._now, self._turns.get(tenant, 0))
+        self._queues[tenant].append(item)
 
     def remove(self, tenant: str, item: T) -> None:
         """Remove what no longer waits; does nothing if it does not."""
@@ -82,25 +89,26 @@ class FairQueue(Generic[T]):
                 del self._queues[tenant]
 
     def first(self, usable: Callable[[T], bool] = lambda item: True) -> tuple[str, T] | None:
-        """What comes next: of the tenant that has the fewest places, and among those the one served longest ago."""
+        """What comes next: of the tenant that has the fewest places, and among those the one whose turn it is."""
         found: tuple[str, T] | None = None
-        fewest = -1
+        best = (0, 0)
         for tenant, queue in self._queues.items():
-            taken = self._taken[tenant]
-            if (0 <= fewest <= taken) or (tenant != SERVICE and taken >= self._at_most):
+            place = self._taken[tenant], self._turns[tenant]
+            if (found and place >= best) or (tenant != SERVICE and place[0] >= self._at_most):
                 continue
             item = next(filter(usable, queue), None)
             if item is not None:
-                found, fewest = (tenant, item), taken
+                found, best = (tenant, item), place
         return found
 
     def take(self, tenant: str, item: T) -> None:
         """Give a place to what came first."""
         self._taken[tenant] += 1
-        queue = self._queues.pop(tenant)
-        queue.remove(item)
-        if queue:
-            self._queues[tenant] = queue
+        self.remove(tenant, item)
+        self._now = max(self._now, self._turns[tenant])
+        self._turns[tenant] += 1
+        if len(self._turns) > 2 * len(self._queues) + _FORGET:
+            self._turns = {tenant: self._turns[tenant] for tenant in self._queues}
 
     def forget_taken(self) -> None:
         """All places are free again, whoever had them."""
@@ -111,6 +119,9 @@ class FairQueue(Generic[T]):
         self._taken[tenant] -= 1
         if not self._taken[tenant]:
             del self._taken[tenant]
+        if not self._taken and not self._queues:
+            self._turns.clear()
+            self._now = 0
 
 
 class Shares:

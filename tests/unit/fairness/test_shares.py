@@ -81,6 +81,25 @@ def test_what_no_longer_waits_leaves_nothing_behind() -> None:
     queue.remove("quiet", "one")
     queue.remove("quiet", "one")
     assert (queue.first(), queue.waiting, queue._queues) == (None, 0, {})
+    for i in range(1000):
+        queue.add(str(i), "item")
+        queue.take(str(i), "item")
+        queue.leave(str(i))
+    assert len(queue._turns) < 300
+
+
+def test_with_one_place_a_tenant_that_comes_waits_for_one_other_and_who_comes_again_and_again_starves_nobody() -> None:
+    queue: FairQueue[str] = FairQueue(1)
+    for i in range(4):
+        queue.add("loud", f"loud{i}")
+    assert served(queue, 1) == ["loud0"]
+    queue.add("quiet", "quiet0")
+    assert served(queue, 1) == ["quiet0"]
+    queue.add("quiet", "quiet1")
+    assert served(queue, 1) == ["loud1"]
+    assert served(queue, 1) == ["quiet1"]
+    queue.add("quiet", "quiet2")
+    assert served(queue, 3) == ["loud2", "quiet2", "loud3"]
 
 
 def test_shares_say_whose_limit_is_reached_and_forget_tenants_without_places() -> None:
