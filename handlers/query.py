@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from service.engine.jobs.stream import ArrowBatches
 from service.engine.session.engine import Engine
 from service.engine.session.scans import Scan
 from service.engine.sql.window import Window
-from service.errors import InvalidQuery, InvalidRequest, ResponseTooLarge, SnapshotNotFound
+from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound
 from service.maintenance.advise.query_log import QueryLog
 from service.metrics.metrics import Metrics
 from service.model import cursor
@@ -32,7 +32,7 @@ from service.operations.dynamic.results import SourceSnapshot, TableAddress, sou
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Metadata, Reach, Request, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged
-from service.queries.fitting import fitting
+from service.queries.fitting import all_fit, cut
 from service.queries.reading import Pin, Reading, ReadOptions, read_parts, read_sql
 from service.queries.streaming.accept import Form, accepted_format
 from service.queries.streaming.streams import Stream, Streams
@@ -260,14 +260,14 @@ def _collect(
     def job(session: Any) -> tuple[Selected, float]:
         # Leaves out the wait for a session, which has nothing to do with the table's files.
         started = time.perf_counter()
-        found = reading.rows(session, measured=measured, fits=lambda rows: fitting(call, rows) == len(rows))
+        found = reading.rows(session, measured=measured, fits=partial(all_fit, call))
         return found, (time.perf_counter() - started) * 1000
 
     with ExitStack() as held:
         for table, snapshot_id in reading.tables:
             held.enter_context(holds.reading(table.uuid, snapshot_id))
         found, elapsed_ms = engine.run_for(call, job)
-    found = _cut(found, call)
+    found = cut(call, found)
     if not request.explain:
         query_log.answered(tables, elapsed_ms, found.scans if measured and found.scans else None)
     return QueryResult(
@@ -283,21 +283,6 @@ def _collect(
             dynamic_tables=_dynamic(dynamic, reading, call),
         ),
     )
-
-
-def _cut(found: Selected, call: Call) -> Selected:
-    """The rows that fit into one response."""
-    count = fitting(call, found.rows)
-    if count == len(found.rows):
-        return found
-    if not found.in_total_order:
-        raise ResponseTooLarge(
-            f"the rows take more than a response may ({call.most_bytes} bytes, FIRN_LIMITS__RESPONSE_BYTES), and have "
-            "no order in which a next page could continue; request fewer rows by limit, fewer columns, a sort, or "
-            "text/csv or an Arrow stream by the Accept header",
-            field="limit",
-        )
-    return replace(found, rows=found.rows[:count], has_more=True)
 
 
 def _dynamic(dynamic: DynamicReads, reading: Reading, call: Call) -> list[DynamicTableRead] | None:

@@ -1,8 +1,10 @@
 """How many rows fit into one response; the others are the next page."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from service.engine.jobs.select import Selected
 from service.errors import ResponseTooLarge
 from service.model import wire
 from service.model.call import Call
@@ -28,6 +30,25 @@ def fitting(call: Call, rows: Sequence[Any]) -> int:
             if left < 0:
                 return _checked(call, i)
     return len(rows)
+
+
+def all_fit(call: Call, rows: Sequence[Any]) -> bool:
+    return fitting(call, rows) == len(rows)
+
+
+def cut(call: Call, found: Selected) -> Selected:
+    """The rows that fit into one response; ResponseTooLarge if no next page could continue after them."""
+    count = fitting(call, found.rows)
+    if count == len(found.rows):
+        return found
+    if not found.in_total_order:
+        raise ResponseTooLarge(
+            f"the rows take more than a response may ({call.most_bytes} bytes, FIRN_LIMITS__RESPONSE_BYTES), and have "
+            "no order in which a next page could continue; request fewer rows by limit, fewer columns, a sort, or "
+            "text/csv or an Arrow stream by the Accept header",
+            field="limit",
+        )
+    return replace(found, rows=found.rows[:count], has_more=True)
 
 
 def _checked(call: Call, count: int) -> int:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.engine.jobs.select import Selected
 from service.errors import ResponseTooLarge
 from service.model import wire
 from service.model.call import Call
-from service.queries.fitting import _REST, fitting
+from service.queries.fitting import _REST, cut, fitting
 
 ROWS = st.lists(
     st.dictionaries(st.text(max_size=8), st.text(max_size=60) | st.integers(-(2**63), 2**63 - 1), max_size=4),
@@ -58,3 +59,13 @@ def test_inside_json_each_quote_and_backslash_counts_twice() -> None:
     rows = [{"t": '"\\'}] * 100
     inside, plain = call_with(1000, event=True), call_with(1000)
     assert fitting(inside, rows) < fitting(plain, rows)
+
+
+def test_rows_that_no_next_page_could_continue_are_refused_and_others_cut() -> None:
+    call, rows = call_with(3500), [{"text": "x" * 1000}] * 10
+    with pytest.raises(ResponseTooLarge, match="no order in which a next page could continue"):
+        cut(call, Selected(rows))
+    page = cut(call, Selected(rows, in_total_order=True))
+    assert (len(page.rows), page.has_more) == (3, True)
+    whole = Selected(rows)
+    assert cut(Call(), whole) is whole
