@@ -6,10 +6,12 @@ Spark was never started, so what needs it is refused as unavailable.
 import copy
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
 
 from handlers import discover
 from service.api import http
@@ -18,7 +20,7 @@ from service.model import wire
 from service.settings import load
 from tests.contract.openapi import problems
 from tests.harness import Firn
-from tests.support.refusals import check_message
+from tests.support.refusals import LEAKS, check_message
 from tests.support.served import served
 
 OPERATIONS = discover()
@@ -68,7 +70,9 @@ def check(firn: Firn, case: Any, response: Any) -> None:
     assert set(body) == {"success", "error", "metadata"}, told
     assert {"code", "message", "retryable"} <= set(body["error"]), told
     assert response.status_code < 500 or body["error"]["code"] == UNAVAILABLE, told
-    check_message(body["error"]["message"])
+    sent = wire.render(case.body).decode() if isinstance(case.body, dict) else str(case.body)
+    if not any(leak in sent for leak in LEAKS):  # else it may be quoted
+        check_message(body["error"]["message"])
 
 
 def call_all(firn: Firn, document: dict[str, Any], only: str | None, calls: int) -> None:
@@ -93,7 +97,8 @@ def call_all(firn: Firn, document: dict[str, Any], only: str | None, calls: int)
             def call(case: Any) -> None:
                 check(firn, case, case.call(base_url=firn.base_url))
 
-            call()
+            with suppress(Unsatisfiable):  # nothing is against a document that allows everything
+                call()
 
 
 @pytest.mark.thorough
