@@ -62,6 +62,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
+_LONGEST_MISSPELT = 300
+
 
 class FirnError(Exception):
     """An error with everything that its response needs; rendered in one place, `operations/envelope.py`."""
@@ -322,6 +324,8 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name that a misspelt one most likely meant; none is less similar than `cutoff`, from 0 to 1."""
+    if len(name) > _LONGEST_MISSPELT:  # comparing megabytes takes minutes
+        return None
     by_folded = {k.casefold(): k for k in known}
     found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=cutoff)
     return by_folded[found[0]] if found else None
