@@ -18,7 +18,7 @@ RUN python -m venv .venv \
 COPY config/jars.lock config/
 COPY service/__init__.py service/__main__.py service/
 COPY service/settings/ service/settings/
-COPY service/host/__init__.py service/host/process_locks.py service/host/jars.py service/host/preflight.py service/host/exposure.py service/host/
+COPY service/host/__init__.py service/host/process_locks.py service/host/jars.py service/host/preflight.py service/host/presence.py service/host/exposure.py service/host/
 COPY service/cli service/cli/
 RUN .venv/bin/python -m service jars --fetch-only
 

@@ -9,7 +9,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 RUN := $(BIN)/python -m tests.run
 
 .DEFAULT_GOAL := help
-.PHONY: help serve port test test-all check unit docs bench jars postman format lock clean moved
+.PHONY: help serve port test test-all check unit docs bench jars postman sbom format lock clean moved
 .NOTPARALLEL:
 
 help:  ## Show this
@@ -47,6 +47,9 @@ jars: .venv/serve  ## Fetch the Java libraries that Spark needs, and prepare the
 
 postman: .venv/serve  ## Generate the Postman collection from the handlers' examples
 	$(BIN)/python -m postman.generate
+
+sbom: .venv/serve  ## List the software that the service consists of, as CycloneDX JSON in dist/
+	@$(BIN)/python -m scripts.sbom
 
 format: .venv/dev  ## Format the code and fix what lint can
 	$(BIN)/ruff format .

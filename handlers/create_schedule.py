@@ -14,7 +14,7 @@ from service.model.call import Call
 from service.model.names import check_name
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
-from service.operations.operation import Example, Result, ScheduleRequest, omit_when_null, operation
+from service.operations.operation import Example, Reach, Result, ScheduleRequest, omit_when_null, operation
 from service.operations.paging import check_scope
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
@@ -77,6 +77,10 @@ class CreateSchedule(ScheduleRequest):
     catch_up: bool = Field(default=True, description="run once, as soon as possible, after missed runs")
     replace: bool = Field(default=False, description="replace the schedule with this name, if there is one")
 
+    @property
+    def reach(self) -> Reach:
+        return "tenant" if self.scope == "tenant" else "namespace"
+
 
 class CreateScheduleResult(Result):
     schedule_created: bool = Field(description="whether the schedule is new")
@@ -108,7 +112,9 @@ def create_schedule(
     )
     tables = len(schedules.scheduler.tables_of(schedule))
     with commits.in_ledger(call) as change:
-        stored, replaced = schedules.store(schedule, change.transaction, replace=request.replace)
+        stored, replaced = schedules.store(
+            schedule, change.transaction, replace=request.replace, principal=call.principal
+        )
         result = CreateScheduleResult(
             schedule_created=not replaced,
             schedule_replaced=replaced,

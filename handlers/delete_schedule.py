@@ -43,9 +43,9 @@ def delete_schedule(
 ) -> DeleteScheduleResult:
     """Delete a schedule and its list of runs; a run in progress commits nothing more."""
     with commits.in_ledger(call) as change:
-        deleted = schedules.delete(request.tenant_id, request.name, change.transaction)
+        deleted = schedules.delete(request.tenant_id, request.name, change.transaction, call.principal)
         if not deleted and not request.if_exists:
-            schedules.find(request.tenant_id, request.name)  # says what there is
+            schedules.find(request.tenant_id, request.name, call.principal)  # says what there is
         result = DeleteScheduleResult(schedule_deleted=deleted, schedule_existed=deleted)
         change.respond(result)
     return result

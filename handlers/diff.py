@@ -24,6 +24,7 @@ from service.operations.operation import (
 )
 from service.operations.paging import Page, Paged, pinned
 from service.queries.diff import Differences, DiffPage, DiffProgress
+from service.queries.fitting import fitting
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "menu"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -149,7 +150,9 @@ def _comparison(request: Diff, table: Table, differences: Differences) -> Callab
     def compare(of: Call) -> DiffResult:
         found = differences.between(of, table, before, after, keys, DiffPage(request.limit, done))
         counts = found.compared
-        end = done + len(counts.changes)
+        changes = [Change(change=c.kind, before=c.before, after=c.after) for c in counts.changes]
+        changes = changes[: fitting(of, changes)]
+        end = done + len(changes)
         more = request.limit and end < counts.inserted + counts.deleted + counts.updated
         next_place = [table.uuid, before.snapshot_id, after.snapshot_id, list(found.keys), end]
         return DiffResult(
@@ -159,7 +162,7 @@ def _comparison(request: Diff, table: Table, differences: Differences) -> Callab
             records_deleted=counts.deleted,
             records_updated=counts.updated,
             key_cols=list(found.keys),
-            changes=[Change(change=c.kind, before=c.before, after=c.after) for c in counts.changes],
+            changes=changes,
             next_cursor=request.cursor_at(next_place) if more else None,
             files_read=found.files_read,
             files_shared=found.files_shared,

@@ -32,6 +32,7 @@ from service.operations.dynamic.results import SourceSnapshot, TableAddress, sou
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Metadata, Reach, Request, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged
+from service.queries.fitting import all_fit, cut
 from service.queries.reading import Pin, Reading, ReadOptions, read_parts, read_sql
 from service.queries.streaming.accept import Form, accepted_format
 from service.queries.streaming.streams import Stream, Streams
@@ -168,7 +169,7 @@ class QueryMetadata(Metadata):
     row_count: int = Field(description="rows in this response")
     scanned_files: int = Field(description="data files to read, after pruning")
     scanned_bytes: int = Field(description="the size of those files")
-    has_more: bool = Field(description="whether there are rows beyond `limit`")
+    has_more: bool = Field(description="whether there are rows beyond `limit`, or beyond the size of a response")
     dynamic_tables: list[DynamicTableRead] | None = omit_when_null("the dynamic tables among those that were read")
 
 
@@ -259,12 +260,14 @@ def _collect(
     def job(session: Any) -> tuple[Selected, float]:
         # Leaves out the wait for a session, which has nothing to do with the table's files.
         started = time.perf_counter()
-        return reading.rows(session, measured=measured), (time.perf_counter() - started) * 1000
+        found = reading.rows(session, measured=measured, fits=partial(all_fit, call))
+        return found, (time.perf_counter() - started) * 1000
 
     with ExitStack() as held:
         for table, snapshot_id in reading.tables:
             held.enter_context(holds.reading(table.uuid, snapshot_id))
         found, elapsed_ms = engine.run_for(call, job)
+    found = cut(call, found)
     if not request.explain:
         query_log.answered(tables, elapsed_ms, found.scans if measured and found.scans else None)
     return QueryResult(
@@ -386,14 +389,5 @@ def _options(request: Query, call: Call, dynamic: DynamicReads) -> ReadOptions:
     of_pass, as_of = None, request.as_of
     if isinstance(as_of, OfPass):
         of_pass, as_of = dynamic.in_pass(request.tenant_id, as_of.pass_, call.principal), None
-    return ReadOptions(
-        request.tenant_id,
-        request.namespace,
-        as_of,
-        request.limit,
-        skipped,
-        request.explain,
-        window,
-        of_pass,
-        pins,
-    )
+    asked = (request.tenant_id, request.namespace, as_of, request.limit, skipped, request.explain)
+    return ReadOptions(*asked, window, of_pass, pins)

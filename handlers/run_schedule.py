@@ -95,7 +95,7 @@ def run_schedule(
     request: RunSchedule, call: Call, commits: Commits, schedules: Schedules
 ) -> "RunScheduleResult | RunAcceptedResult | Future[bytes]":
     """Run a schedule now, even if it is disabled; its next due time does not change."""
-    schedule = schedules.find(request.tenant_id, request.name)
+    schedule = schedules.find(request.tenant_id, request.name, call.principal)
     tables = sorted(schedules.scheduler.tables_of(schedule), key=lambda name: (name.namespace, name.table))
     if earlier := commits.earlier_batch(call):
         started = schedules.find_run(earlier.batch)

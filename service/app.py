@@ -111,6 +111,7 @@ class App:
             settings.spark.sessions,
             start_wait_s=settings.limits.start_timeout_s,
             held=(self._lock.fileno(),),
+            tenant_share=settings.limits.tenant_share,
         )
         self.parts = compose(settings, self.engine, catalog, ledger)
         self.pipeline = Pipeline(discover(), self.parts, settings.limits)
@@ -280,7 +281,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         {Engine: engine, Catalog: catalog, Ledger: ledger},
         *identity_parts(settings, ledger, identities),
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
-        *(jobs, Background(jobs, settings.limits.maintenance_threads), schedules),
+        *(jobs, Background(jobs, settings.limits.maintenance_threads, settings.limits.tenant_share), schedules),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
         *(edits, RowEdits(commits, backups, edits, small_files, writes), BulkUpserts(engine, edits, jobs)),
         *(backups, restores, Rollbacks(restores, holds, replayed), replayed, undos),

@@ -38,9 +38,12 @@ FirnError                      code                    status  retryable
 ├── ChecksumMismatch           CHECKSUM_MISMATCH       500
 ├── Cancelled                  CANCELLED               409
 │   └── DeadlineExceeded       DEADLINE_EXCEEDED       504
+├── RequestTimeout             REQUEST_TIMEOUT         408     yes
 ├── BodyTooLarge               BODY_TOO_LARGE          413
 ├── KeyReused                  KEY_REUSED              422
+├── ResponseTooLarge           RESPONSE_TOO_LARGE      422
 ├── TooManyRequests            TOO_MANY_REQUESTS       429     yes
+├── HeadTooLarge               HEAD_TOO_LARGE          431
 ├── Unavailable                UNAVAILABLE             503     yes
 │   ├── EngineUnavailable      ENGINE_UNAVAILABLE      503     yes
 │   ├── CatalogUnavailable     CATALOG_UNAVAILABLE     503     yes
@@ -59,6 +62,8 @@ import difflib
 import re
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self
+
+_LONGEST_MISSPELT = 300
 
 
 class FirnError(Exception):
@@ -250,13 +255,25 @@ class DeadlineExceeded(Cancelled, status=504):
         )
 
 
+class RequestTimeout(FirnError, status=408, retryable=True):
+    """The client sent its request too slowly."""
+
+
 class BodyTooLarge(FirnError, status=413): ...
 
 
 class KeyReused(FirnError, status=422): ...
 
 
+class ResponseTooLarge(FirnError, status=422):
+    """The response to a read would be larger than a response may be."""
+
+
 class TooManyRequests(FirnError, status=429, retryable=True): ...
+
+
+class HeadTooLarge(FirnError, status=431):
+    """The URL and the headers of a request are too large."""
 
 
 class Unavailable(FirnError, status=503, retryable=True): ...
@@ -311,6 +328,8 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name that a misspelt one most likely meant; none is less similar than `cutoff`, from 0 to 1."""
+    if len(name) > _LONGEST_MISSPELT:  # comparing megabytes takes minutes
+        return None
     by_folded = {k.casefold(): k for k in known}
     found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=cutoff)
     return by_folded[found[0]] if found else None

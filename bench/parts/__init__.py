@@ -9,6 +9,7 @@ from bench.parts import (
     compact,
     dynamic,
     edits,
+    flood,
     ingest,
     lag,
     large,
@@ -36,4 +37,5 @@ PARTS: dict[int, ModuleType] = {
     13: large,
     14: upkeep,
     15: lag,
+    16: flood,
 }

@@ -25,6 +25,7 @@ from service.api.exchange import (
     disconnected,
     drain,
     failures,
+    received,
     response_of,
 )
 from service.commits.small_files import NOT_CHECKED
@@ -98,7 +99,7 @@ _KEY = Header(
     response_description="the records are in the table",
     responses={
         202: {"model": AcceptedResult, "description": "with async=true: received and checked"},
-        **failures(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
+        **failures(400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 500, 503),
     },
     openapi_extra={"requestBody": {"required": True, "content": {kind: _BODIES[kind] for kind in DECODERS}}},
 )
@@ -125,7 +126,7 @@ async def bulk(
     upsert = bulk_upsert.read_parameters(mode, request.query_params)
     if timeout_ms is not None:
         _set_deadline(call, timeout_ms, in_background == "true", api.service.settings.limits.max_timeout_s)
-    with api.pipeline.admission.admit("inline"):
+    with api.pipeline.admission.admit("inline", tenant):
         try:
             load = await _received(request, staging, name, decode, None if upsert is None else upsert.options)
         except ClientGone:
@@ -227,7 +228,7 @@ async def _received(
 async def _feed(request: Request, load: Load) -> None:
     """Pass the body to the load as it arrives."""
     try:
-        async for chunk in request.stream():
+        async for chunk in received(request):
             if not await load.body.put(chunk):
                 return
         load.body.end()

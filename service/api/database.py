@@ -47,7 +47,7 @@ def router(operations: list[Operation]) -> APIRouter:
         responses={
             200: {"content": {media: _STREAM for form, media in MEDIA_TYPES.items() if form != "json"}},
             202: {"description": "the work goes on as a job"},
-            **failures(400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504),
+            **failures(400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 500, 503, 504),
         },
         openapi_extra=_models(operations),
     )
@@ -57,7 +57,7 @@ def router(operations: list[Operation]) -> APIRouter:
 async def database(request: Request) -> Response:
     # FastAPI would read the numbers of the body as floats, and render the response again.
     api, call = api_of(request), call_of(request)
-    with api.budget.hold() as held:
+    with api.budget.hold(call.sender) as held:
         body = await read_body(request, held)
         key = request.headers.get("idempotency-key")
         response = await api.pipeline.respond_to(body, call, key, partial(disconnected, request.receive))

@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
+import logging
 import re
-import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, cast
@@ -17,19 +17,26 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from service.api.docs_page import error_classes
-from service.errors import BodyTooLarge, Cancelled, FirnError, InvalidRequest, TooManyRequests
+from service.errors import BodyTooLarge, Cancelled, FirnError, InvalidRequest, RequestTimeout, TooManyRequests
+from service.fairness.shares import SERVICE, Shares
+from service.model import wire
 from service.model.call import Call, Credential
 from service.model.names import TableName, check_name
 from service.operations.operation import Parts
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.response import Response as PipelineResponse
-from service.settings import Settings
+from service.settings import LimitSettings, Settings
 
+log = logging.getLogger("firn.http")
 _DRAIN_S = 2.0
+# A response is sent in parts of this size, each once its client has read most of those before.
+_PART = 64 * 1024
 _CLIENT_GONE = 499  # as proxies call it
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 # Parsed JSON takes about this many times its size.
 _MEMORY_PER_BYTE = 8
+# More, if it has many small values.
+_MEMORY_PER_VALUE = 60
 _MEMORY_PER_REQUEST = 8 * 1024
 RETRY_AFTER = {"Retry-After": {"description": "seconds to wait before trying again", "schema": {"type": "integer"}}}
 
@@ -54,52 +61,77 @@ class HttpService(Protocol):
 class HeldMemory:
     """The memory that one request holds."""
 
-    def __init__(self, budget: "MemoryBudget") -> None:
+    def __init__(self, budget: "MemoryBudget", sender: str) -> None:
         self._budget = budget
+        self._sender = sender
         self.bytes = 0
 
     def add(self, size: int) -> None:
         """Take memory for more bytes of JSON; TooManyRequests if there is not enough."""
         self.take(size * _MEMORY_PER_BYTE)
 
+    def add_values(self, body: bytes) -> None:
+        """Take memory for a body whose bytes were added, if it has more values than its size shows."""
+        self.take(max(0, wire.values_in(body) * _MEMORY_PER_VALUE - len(body) * _MEMORY_PER_BYTE))
+
     def take(self, size: int) -> None:
-        self._budget._take(size)
+        self._budget.take(self._sender, size, self.bytes)
         self.bytes += size
+
+    def release(self) -> None:
+        self._budget.leave(self._sender, self.bytes)
+        self.bytes = 0
 
 
 class MemoryBudget:
-    """Bounds the memory of all requests in progress: a thousand small ones take less than a large one."""
+    """Bounds the memory of all requests in progress, and of each sender's. A thousand small ones take less than a large
+    one."""
 
-    def __init__(self, memory_mb: int, body_mb: int) -> None:
-        """It has room for the two largest bodies at least."""
-        self._size = max(memory_mb, 2 * body_mb * _MEMORY_PER_BYTE) * 1024 * 1024
-        self._lock = threading.Lock()
-        self._taken = 0
+    def __init__(self, memory_mb: int, body_mb: int, percent: int = 100) -> None:
+        """It has room for the two largest bodies at least. One sender may use that much of it, in percent."""
+        size = max(memory_mb, 2 * body_mb * _MEMORY_PER_BYTE) * 1024 * 1024
+        self._shares = Shares(size, percent)
 
     @contextmanager
-    def hold(self) -> Iterator[HeldMemory]:
+    def hold(self, sender: str = SERVICE) -> Iterator[HeldMemory]:
         """Memory for one request, given back at the end of the block."""
-        held = HeldMemory(self)
+        held = HeldMemory(self, sender)
         try:
             held.take(_MEMORY_PER_REQUEST)
             yield held
         finally:
-            with self._lock:
-                self._taken -= held.bytes
+            held.release()
 
     @property
     def taken(self) -> int:
-        with self._lock:
-            return self._taken
+        return self._shares.taken
 
-    def _take(self, size: int) -> None:
-        with self._lock:
-            if self._taken + size > self._size:
-                raise TooManyRequests(
-                    f"the requests in progress use all of the memory for requests ({self._size >> 20} MiB, "
-                    "FIRN_LIMITS__MEMORY_MB); try again in a second"
-                )
-            self._taken += size
+    def take(self, sender: str, size: int, held: int) -> None:
+        """Take memory for a request that holds some already."""
+        reached = self._shares.take(sender, size)
+        if reached is None:
+            return
+        limit = self._shares.places if reached == "service" else self._shares.at_most
+        if held + size > limit:
+            raise BodyTooLarge(
+                f"the body would take more memory than there is for one sender's requests ({limit >> 20} MiB, "
+                "FIRN_LIMITS__MEMORY_MB, FIRN_LIMITS__TENANT_SHARE); send it in several requests"
+            )
+        whose = "the requests in progress" if reached == "service" else "your requests in progress"
+        part = "all of the memory for requests" if reached == "service" else "their share of the memory"
+        raise TooManyRequests(f"{whose} use {part} ({limit >> 20} MiB, FIRN_LIMITS__MEMORY_MB); try again in a second")
+
+    @contextmanager
+    def sending(self, sender: str, size: int) -> Iterator[None]:
+        """Count a response while it is sent. It is not refused, but new requests may be."""
+        self._shares.use(sender, size)
+        try:
+            yield
+        finally:
+            self._shares.leave(sender, size)
+
+    def leave(self, sender: str, size: int) -> None:
+        self._shares.leave(sender, size)
 
 
 class ApiState:
@@ -109,7 +141,7 @@ class ApiState:
         self.service = service
         self.pipeline = service.pipeline
         self.limits = limits = service.settings.limits
-        self.budget = MemoryBudget(limits.memory_mb, limits.body_mb)
+        self.budget = MemoryBudget(limits.memory_mb, limits.body_mb, limits.tenant_share)
         # An exposition takes long if there are many tables: one is written at a time, beside the event loop.
         self.scrapes = ThreadPoolExecutor(1, thread_name_prefix="firn-metrics")
         service.pipeline.metrics.read("firn_request_memory_bytes", lambda: self.budget.taken)
@@ -151,7 +183,9 @@ async def authorised(request: Request, tenant: str, namespace: str, table: str) 
 
 def response_of(request: Request, response: PipelineResponse) -> Response:
     headers = response.headers(call_of(request).id)
-    return closing(request, Response(response.body, response.status, headers, media_type="application/json"))
+    if response.status == RequestTimeout.status:
+        headers["Connection"] = "close"
+    return closing(request, JsonResponse(response.body, response.status, headers))
 
 
 def closing(request: Request, response: Response) -> Response:
@@ -159,6 +193,32 @@ def closing(request: Request, response: Response) -> Response:
     if api_of(request).service.state == "stopping":
         response.headers["Connection"] = "close"
     return response
+
+
+class JsonResponse(Response):
+    """A rendered response. If it is large, it is sent at its client's pace, but not for ever."""
+
+    media_type = "application/json"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self.body) <= _PART:
+            return await super().__call__(scope, receive, send)
+        request = Request(scope)
+        api, call = api_of(request), call_of(request)
+        with api.budget.sending(call.sender, len(self.body)):
+            try:
+                await self._send_parts(send, api.limits)
+            except TimeoutError:  # returning without a last message makes the server break the connection
+                log.warning("%s: its client read the response too slowly; the connection is closed", call.id)
+
+    async def _send_parts(self, send: Send, limits: LimitSettings) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        latest = asyncio.get_running_loop().time() + limits.client_timeout_s
+        for sent in range(0, len(self.body), _PART):
+            part, more = bytes(self.body[sent : sent + _PART]), sent + _PART < len(self.body)
+            # The server waits here until the client has read most of what was sent before.
+            async with asyncio.timeout_at(latest + sent / limits.client_bytes_per_s):
+                await send({"type": "http.response.body", "body": part, "more_body": more})
 
 
 class NoResponse(Response):
@@ -183,7 +243,7 @@ async def read_body(request: Request, held: HeldMemory) -> bytes:
     chunks, size = [], int(declared) if declared.isdigit() else 0
     if size <= limit:
         size = 0
-        async for chunk in request.stream():
+        async for chunk in received(request):
             size += len(chunk)
             if size > limit:
                 break
@@ -194,7 +254,31 @@ async def read_body(request: Request, held: HeldMemory) -> bytes:
             f"the body is larger than {limit >> 20} MiB; send many records to "
             "POST /tables/{tenant}/{namespace}/{table}/records, or in several requests, or raise FIRN_LIMITS__BODY_MB"
         )
-    return b"".join(chunks)
+    body = b"".join(chunks)
+    held.add_values(body)
+    return body
+
+
+async def received(request: Request) -> AsyncIterator[bytes]:
+    """The body of a request as it arrives; RequestTimeout if its client sends it too slowly."""
+    limits, chunks = api_of(request).limits, aiter(request.stream())
+    loop = asyncio.get_running_loop()
+    size, waited = 0, 0.0
+    while True:
+        # Only the waits for the client count, not those of a reader that is busy with what came before.
+        began, left = loop.time(), limits.client_timeout_s + size / limits.client_bytes_per_s - waited
+        try:
+            async with asyncio.timeout(max(0.0, left)):
+                chunk = await anext(chunks, None)
+        except TimeoutError as e:
+            raise RequestTimeout(
+                f"only {size} bytes of the body were received in {waited + loop.time() - began:.0f} s; send it faster"
+            ) from e
+        if chunk is None:
+            return
+        waited += loop.time() - began
+        size += len(chunk)
+        yield chunk
 
 
 async def drain(request: Request) -> None:

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import VERSION
 from service.api import bulk, database, guard, ingest, invocations, monitoring
+from service.api.connections import bounded
 from service.api.database import REF
 from service.api.docs_page import content_security_policy, guides, page
 from service.api.events import INVOCATIONS
@@ -165,6 +166,8 @@ def serve(service: HttpService, local: socket.socket | None, idle_timeout_s: flo
         **tls(settings),
         timeout_graceful_shutdown=2,
         timeout_keep_alive=75,
+        http=bounded(settings.limits),
+        ws="none",
     )
     server = Server(config, service.stop, local)
     service.start()

@@ -18,6 +18,7 @@ from service.api.exchange import (
     check_flag,
     disconnected,
     failures,
+    received,
     response_of,
 )
 from service.errors import BodyTooLarge, InvalidRequest, nearest
@@ -49,7 +50,7 @@ def _boolean(name: str, description: str) -> Any:
     summary="Ingest the file in the body",
     response_model=IngestResult,
     response_description="the rows are in the table",
-    responses=failures(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
+    responses=failures(400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 500, 503),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -96,7 +97,7 @@ async def ingest_file(
     }
     # A request that is refused anyway is refused before its file is received.
     await asyncio.to_thread(api.pipeline.parse, {**body, "source": name})
-    with api.pipeline.admission.admit("inline"):
+    with api.pipeline.admission.admit("inline", tenant):
         try:
             upload = await _received(request, uploads, name)
         except ClientDisconnect:
@@ -117,7 +118,7 @@ async def _received(request: Request, uploads: Uploads, name: str) -> Upload:
         if declared.isdigit() and int(declared) > upload.limit_mb << 20:
             raise BodyTooLarge(f"the file is larger than {upload.limit_mb} MiB; ingest it by its path or S3 URL")
         waiting = bytearray()
-        async for chunk in request.stream():
+        async for chunk in received(request):
             waiting += chunk
             if len(waiting) >= _WRITTEN_AT_ONCE:
                 await asyncio.to_thread(upload.write, bytes(waiting))

@@ -41,7 +41,7 @@ class EventResponse(BaseModel):
     summary="Run one operation from a Lambda-style event",
     response_model=EventResponse,
     response_description='{"statusCode", "headers", "body": "<json>"}',
-    responses=failures(401, 413, 429),
+    responses=failures(401, 408, 413, 429, 431),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -56,7 +56,7 @@ class EventResponse(BaseModel):
 )
 async def invocations(request: Request) -> Any:
     api, call = api_of(request), call_of(request)
-    with api.budget.hold() as held:
+    with api.budget.hold(call.sender) as held:
         event = await read_body(request, held)
         body = await events.respond(event, api.pipeline, call, partial(disconnected, request.receive))
     return closing(request, Response(body, media_type="application/json", headers={"X-Request-Id": call.id}))

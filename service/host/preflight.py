@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from service.host import process_locks
+from service.host import presence, process_locks
 from service.host.exposure import check_exposure
 from service.host.jars import find_java, java_command
 from service.settings import Settings, SettingsError
@@ -37,16 +37,32 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Iterator[tuple[bo
     """Run every check, even after one failed; yields whether each succeeded, and its result in words."""
     checks: tuple[Callable[[], str], ...] = (
         lambda: f"Java {check_java(environ)} in {java_home(environ)}",
-        lambda: check_port(settings.host, settings.port),
+        lambda: _port(settings),
         lambda: check_exposure(settings),
         lambda: check_home(settings.home),
-        lambda: check_home_is_free(settings.home),
+        lambda: _use_of_home(settings.home),
     )
     for run in checks:
         try:
             yield True, run()
         except SettingsError as e:
             yield False, str(e)
+
+
+def _port(settings: Settings) -> str:
+    """The use of the port: nobody's, or that of the service of this home."""
+    running = presence.find(settings.home)
+    if running is not None and running.address == presence.address_of(settings.host, settings.port):
+        return f"port {settings.port} on {settings.host} is used by the service of this home, process {running.pid}"
+    return check_port(settings.host, settings.port)
+
+
+def _use_of_home(home: Path) -> str:
+    """The use of the home: nobody's, or that of a service that answers."""
+    running = presence.find(home)
+    if running is not None:
+        return f"FIRN_HOME {home} is used by its service, process {running.pid}, which accepts connections"
+    return check_home_is_free(home)
 
 
 def java_home(environ: Mapping[str, str]) -> Path | None:

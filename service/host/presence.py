@@ -36,6 +36,8 @@ class RunningService:
     background: bool
     """Whether a command started it, so that it stops when it is idle."""
     log: str | None = None
+    address: str | None = None
+    """The host and the port that it listens on, if it does."""
     settings: dict[str, str] = field(default_factory=dict)
     """A hash of each setting."""
 
@@ -43,7 +45,8 @@ class RunningService:
 def announce(settings: Settings, *, background: bool, log: str | None = None) -> socket.socket:
     """Open the socket of a home and write the note; returns the socket to listen on. The caller owns the home."""
     withdraw(settings.home)
-    note = RunningService(os.getpid(), background, log, hashes(settings))
+    address = None if background else address_of(settings.host, settings.port)
+    note = RunningService(os.getpid(), background, log, address, hashes(settings))
     with tempfile.NamedTemporaryFile("w", dir=settings.home, prefix=".service-", delete=False) as file:  # 0600
         file.write(json.dumps(asdict(note)))
     Path(file.name).rename(settings.home / _NOTE)
@@ -61,6 +64,10 @@ def announce(settings: Settings, *, background: bool, log: str | None = None) ->
         listening.close()
         raise SettingsError(f"cannot create a socket at {path} ({e.strerror or e})") from e
     return listening
+
+
+def address_of(host: str, port: int) -> str:
+    return f"{host}:{port}"
 
 
 def withdraw(home: Path) -> None:

@@ -15,6 +15,7 @@ from service.commits.tokens import PlanToken
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.jobs.ingest.files import Rejects, count_good_rows, find_rejects, stage_good_rows
 from service.errors import FileRejected, FirnError, InternalError, InvalidRequest, OutcomeUnknown
+from service.fairness.shares import for_same_tenant
 from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
 from service.ingest.drift import Drift, cleaning_of, stored_drift, unfit_column
 from service.ingest.prepare import PreparedFile
@@ -116,7 +117,7 @@ class IngestRun:
             for group in groups:
                 Together(self, group, staged).write()
             with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="firn-ingest") as pool:
-                for done in [pool.submit(stage, i, one) for i, one in others.items()]:
+                for done in [pool.submit(for_same_tenant(stage), i, one) for i, one in others.items()]:
                     done.result()
         for i in self.outcomes:
             if refused := staged.pop(i, None):

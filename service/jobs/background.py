@@ -3,11 +3,13 @@
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from service.catalog.tables import Table
 from service.errors import Cancelled, FirnError, ShuttingDown
+from service.fairness.threads import FairThreads
 from service.jobs.job import Job
 from service.jobs.jobs import Jobs, error_json
 from service.model.call import Call
@@ -19,9 +21,9 @@ Work = Callable[[Call], bytes]
 class Background:
     """Runs a number of jobs at once; the others are queued."""
 
-    def __init__(self, jobs: Jobs, threads: int) -> None:
+    def __init__(self, jobs: Jobs, threads: int, tenant_share: int = 100) -> None:
         self._jobs = jobs
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="firn-background")
+        self._pool = FairThreads(threads, "firn-background", tenant_share)
         self._changed = threading.Condition()
         self._in_progress: dict[str, Job] = {}
         self._stopping = False
@@ -36,7 +38,7 @@ class Background:
         with self._changed:
             self._in_progress[job.id] = job
         try:
-            future = self._pool.submit(self._run, job, work)
+            future = self._pool.submit(table.name.tenant, partial(self._run, job, work))
         except RuntimeError as e:  # stopped in the meantime
             self._jobs.interrupted(job)
             self._remove(job)
@@ -56,7 +58,7 @@ class Background:
         with self._changed:
             self._stopping = True
             in_progress = list(self._in_progress.values())
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(cancel=True)
         for job in in_progress:
             job.call.cancel()
 

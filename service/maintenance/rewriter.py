@@ -13,6 +13,7 @@ from service.commits.commit import Commits
 from service.engine.iceberg.compaction import sweep
 from service.engine.session import tags
 from service.engine.session.engine import Engine
+from service.fairness.shares import for_same_tenant
 from service.model.call import Call
 from service.model.progress import RowProgress
 
@@ -73,7 +74,7 @@ class FileRewriter(Generic[G, W]):
         self.progress.bytes_total += sum(group.bytes for group in groups)
         self.progress.expect(sum(group.rows for group in groups), partial(self.engine.rows_written, self.tag))
         with ThreadPoolExecutor(self.at_once, thread_name_prefix="firn-rewrite") as pool:
-            running = {pool.submit(self._rewrite, recipe, group): group for group in groups}
+            running = {pool.submit(for_same_tenant(self._rewrite), recipe, group): group for group in groups}
             try:
                 yield self._ended(running)
             except BaseException:

@@ -14,6 +14,9 @@ OK = "ok"
 PREDECLARED_CODES = (OK, "INTERNAL_ERROR", "LEDGER_UNAVAILABLE")
 # The final states of jobs.
 JOB_ENDS = ("done", "failed", "cancelled", "interrupted")
+# The kinds of requests that are admitted, and what happens to them.
+REQUEST_KINDS = ("queries", "writes", "maintenance")
+ADMISSIONS = ("admitted", "tenant_limit", "service_limit")
 # The kinds of jobs.
 JOB_KINDS = (BULK, "COMPACT", "INGEST")
 # The modes and ends of refreshes of dynamic tables.
@@ -60,6 +63,13 @@ RECORDED = (
         "Time from a request's arrival to its response, or to the first bytes of a streamed response.",
         ("operation",),
         _SECONDS,
+    ),
+    MetricSpec(
+        "firn_admissions_total",
+        "counter",
+        "Requests by kind (queries, writes, maintenance) and by outcome: admitted, or refused because of the limit of "
+        "their tenant (tenant_limit) or of all tenants (service_limit).",
+        ("kind", "outcome"),
     ),
     MetricSpec(
         "firn_query_seconds",
@@ -231,6 +241,12 @@ GAUGES = (
     ),
     MetricSpec("firn_requests_in_progress", "gauge", "Requests received and not answered yet."),
     MetricSpec("firn_requests_waiting", "gauge", "Requests that wait for a thread of their pool.", ("pool",)),
+    MetricSpec(
+        "firn_tenant_requests",
+        "gauge",
+        "Requests that wait or run, of the 20 tenants that have the most.",
+        ("tenant", "kind"),
+    ),
     MetricSpec("firn_request_memory_bytes", "gauge", "Estimated memory of the requests in progress."),
     MetricSpec("firn_write_queue_requests", "gauge", "WRITEs and edits that wait for their table's next commit."),
     MetricSpec("firn_write_queue_tables", "gauge", "Tables for which such requests wait or are being committed."),

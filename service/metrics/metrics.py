@@ -4,6 +4,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.exposition import choose_encoder
 
 from service.metrics.catalogue import (
+    ADMISSIONS,
     GAUGES,
     JOB_ENDS,
     JOB_KINDS,
@@ -12,9 +13,12 @@ from service.metrics.catalogue import (
     RECORDED,
     REFRESH_ENDS,
     REFRESH_MODES,
+    REQUEST_KINDS,
 )
 from service.metrics.collectors import Gauges, ReadGauge, Series, TableSeries, WithoutCreated
 from service.model.names import TableName
+
+_TENANTS = 20
 
 
 class Metrics:
@@ -35,9 +39,14 @@ class Metrics:
                 self._histograms[spec.name] = histogram
         for job in JOB_KINDS:
             self._declare(job)
+        for kind in REQUEST_KINDS:
+            for outcome in ADMISSIONS:
+                self._counters["firn_admissions_total"].labels(kind, outcome)
         for mode in REFRESH_MODES:
             for state in REFRESH_ENDS:
                 self._counters["firn_dynamic_refreshes_total"].labels(mode, state)
+        self.tenants = min(_TENANTS, tables)
+        """The maximum number of tenants with series of their own."""
         self._tables = TableSeries(PER_TABLE, tables)
         self._reads = Gauges(GAUGES)
         registry.register(self._tables)
@@ -68,6 +77,10 @@ class Metrics:
         self._counters["firn_requests_total"].labels(operation, code).inc()
         if seconds is not None:
             self._histograms["firn_request_seconds"].labels(operation).observe(seconds)
+
+    def admitted(self, kind: str, outcome: str) -> None:
+        """A request of a kind was admitted, or refused because of a limit."""
+        self._counters["firn_admissions_total"].labels(kind, outcome).inc()
 
     def queried(self, seconds: float) -> None:
         """A QUERY found its rows."""

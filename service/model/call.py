@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import orjson
 
 from service.errors import Cancelled, DeadlineExceeded, FirnError
-from service.model.identity.principal import ANYONE, Access, Principal, Role
+from service.model.identity.principal import ANYONE, EVERY, Access, Principal, Role
 from service.model.names import TableName
 
 P = TypeVar("P")
@@ -90,6 +90,10 @@ class Call:
     size: int = 0
     """The length of the request in bytes."""
     job_id: str = ""
+    most_bytes: int | None = None
+    """The maximum size of the response to a read, if there is one."""
+    is_inside_json: bool = False
+    """Whether the response is sent as a text inside other JSON, where each quote takes two bytes."""
     is_change: bool = False
     """Whether it is a WRITE or an edit, for which some Spark sessions are reserved. The pipeline sets it."""
     started: float = field(default_factory=time.monotonic)
@@ -113,6 +117,7 @@ class Call:
             commit_gate=self.commit_gate,
             start_gate=self.start_gate,
             size=self.size,
+            most_bytes=self.most_bytes,
             started=self.started,
             respond=self.respond,
             current_progress=progress,
@@ -127,6 +132,24 @@ class Call:
         """Note what the request is about."""
         if name not in self.tables:
             self.tables.append(name)
+
+    def bytes_of(self, rendered: bytes) -> int:
+        """How many bytes of the response a rendered part takes."""
+        return len(rendered) + (rendered.count(b'"') + rendered.count(b"\\") if self.is_inside_json else 0)
+
+    @property
+    def tenant(self) -> str:
+        """The tenant that it is about; empty before the request is parsed."""
+        return self.tables[0].tenant if self.tables else ""
+
+    @property
+    def sender(self) -> str:
+        """Whose resources it uses before its tenant is known: the only tenant of its principal, the principal if it has
+        several, or the address if there is none."""
+        if self.principal is ANYONE:
+            return self.client
+        tenants = {grant.tenant for grant in self.principal.grants}
+        return tenants.pop() if len(tenants) == 1 and EVERY not in tenants else self.principal.name
 
     @property
     def elapsed_ms(self) -> int:

@@ -9,14 +9,21 @@ from typing import Any, NoReturn
 import orjson
 from pydantic import BaseModel, Field
 
-from service.errors import InvalidRequest
+from service.errors import BodyTooLarge, InvalidRequest
 
+MOST_VALUES = 5_000_000
+_MEASURED = 64 * 1024
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 
 
 def parse(body: bytes | str) -> Any:
     """The value of a JSON text, with exact integers and other numbers as Decimal; InvalidRequest if it is not JSON."""
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    if values_in(raw) > MOST_VALUES:
+        raise BodyTooLarge(
+            f"the body has more than {MOST_VALUES:,} values; send many records to "
+            "POST /tables/{tenant}/{namespace}/{table}/records, or in several requests"
+        )
     raw = raw.removeprefix(b"\xef\xbb\xbf")  # the byte order mark, which some editors write
     try:
         text = raw.decode("utf-8")
@@ -35,6 +42,11 @@ def parse(body: bytes | str) -> Any:
     if _SURROGATE_ESCAPE.search(raw):
         _refuse_surrogates(value, "")
     return value
+
+
+def values_in(raw: bytes) -> int:
+    """About how many values a JSON text has, rather too many than too few; 0 for a short one."""
+    return 0 if len(raw) < _MEASURED else raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -125,8 +125,8 @@ class ScheduleRequest(KeyedRequest):
 
     @property
     def reach(self) -> Reach:
-        """A schedule's name is unique in its tenant."""
-        return "tenant"
+        """A schedule's name is unique in its tenant; the operation checks the namespace of the schedule itself."""
+        return "somewhere"
 
     @property
     def key_scope(self) -> TableName:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from service.errors import DeadlineExceeded, NotFound, OutcomeUnknown
+from service.errors import DeadlineExceeded, NotFound, OutcomeUnknown, ResponseTooLarge
 from service.identity.audit_log import AuditLog
 from service.identity.identities import Identities
 from service.jobs.jobs import Jobs
@@ -53,8 +53,8 @@ class Pipeline:
         self._keys = IdempotencyKeys(parts[Ledger], self._is_void)
         self._threads = RequestThreads(limits)
         self._loop = BackgroundLoop()
-        self.admission = Admission(limits.pending_requests)
         self.metrics = parts[Metrics]
+        self.admission = Admission(limits, self.metrics)
         self._audit = Audit(self.metrics, self.audit_log)
         for name in (*self._parser.operations, BULK):
             self.metrics.serves(name)
@@ -105,9 +105,12 @@ class Pipeline:
     async def respond(self, call: Call, parse: Callable[[], Work], disconnected: Disconnected | None) -> Response:
         try:
             await self.authenticate(call)
-            work = await asyncio.to_thread(parse) if call.size > _LARGE else parse()
+            if call.size > _LARGE:
+                work = await self._threads.parse(call.sender, call, parse)
+            else:
+                work = parse()
             authorise(call, work)
-            with self.admission.admit(work.pool):
+            with self.admission.admit(work.pool, work.about.tenant):
                 call.key = work.key
                 if work.key is None:
                     return await self._run(call, work, disconnected)
@@ -132,6 +135,7 @@ class Pipeline:
             return failure(e, call)
 
     async def _success(self, call: Call, work: Work, disconnected: Disconnected | None) -> Response:
+        call.most_bytes = self._limits.response_bytes
         call.respond = lambda result: envelope.success(result, self._keys.request_id(call), call.elapsed_ms)
         here = work.pool in ("inline", "queued")
         call.is_change = here or work.pool in ("tables", "edits")
@@ -141,7 +145,7 @@ class Pipeline:
             if not here:
                 result = await self._threads.run(work.pool, call, work.run)
             elif call.size > _LARGE:
-                result = await asyncio.to_thread(work.run, call)
+                result = await self._threads.run("inline", call, work.run)
             else:
                 result = work.run(call)
             if isinstance(result, Stream):
@@ -149,6 +153,11 @@ class Pipeline:
             if isinstance(result, Future):
                 return await self._shared(call, work, result)
         body = call.respond(result)
+        if work.pool in ("metadata", "queries") and call.bytes_of(body) > self._limits.response_bytes:
+            raise ResponseTooLarge(
+                f"the response takes more than {self._limits.response_bytes} bytes (FIRN_LIMITS__RESPONSE_BYTES); "
+                "request less, by limit or a narrower scope"
+            )
         return Response(result.http_status, self._keys.store(call.key, body) if call.key else body)
 
     async def _shared(self, call: Call, work: Work, result: "Future[bytes]") -> Response:
@@ -158,7 +167,7 @@ class Pipeline:
             if work.pool == "queued" and call.cancel(DeadlineExceeded()):
                 call.check()  # its commit has not begun
             self.admission.hold()  # a stop waits for it
-            result.add_done_callback(lambda _: self.admission.leave("inline"))
+            result.add_done_callback(lambda _: self.admission.leave())
             return replace(failure(e, call), pending=result)
 
     def _work(self, value: dict[str, Any], call: Call, key: str | None) -> Work:
@@ -181,7 +190,7 @@ class Pipeline:
         """A stream is in progress until it is closed. Its deadline was for the first bytes only."""
         call.deadline = None
         self.admission.hold()
-        stream.when_closed(lambda: self.admission.leave("inline"))
+        stream.when_closed(lambda: self.admission.leave())
         return Response(200, b"", stream=stream)
 
     def _named(self, value: dict[str, Any]) -> str:

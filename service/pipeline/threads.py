@@ -2,20 +2,23 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from typing import TypeVar
 
+from service.fairness.threads import FairThreads
 from service.model.call import Call
 from service.operations.operation import Pool
 from service.pipeline.admission import stopping
 from service.settings import LimitSettings
 
 T = TypeVar("T")
+_PARSING_THREADS = 4
 
 
 class RequestThreads:
     def __init__(self, limits: LimitSettings) -> None:
         sizes: Mapping[Pool, int] = {
+            "inline": _PARSING_THREADS,
             "metadata": limits.metadata_threads,
             "tables": limits.table_threads,
             "queries": limits.query_threads,
@@ -23,13 +26,11 @@ class RequestThreads:
             "bulk": limits.concurrent_bulk_loads,
             "maintenance": limits.maintenance_threads,
         }
-        self._pools = {
-            name: ThreadPoolExecutor(size, thread_name_prefix=f"firn-{name}") for name, size in sizes.items()
-        }
+        self._pools = {name: FairThreads(size, f"firn-{name}", limits.tenant_share) for name, size in sizes.items()}
 
     def waiting(self) -> dict[tuple[str, ...], float]:
         """How many requests wait for a thread, by pool."""
-        return {(name,): pool._work_queue.qsize() for name, pool in self._pools.items()}
+        return {(name,): pool.waiting for name, pool in self._pools.items()}
 
     async def run(self, pool: Pool, call: Call, work: Callable[[Call], T]) -> T:
         """Run work on a thread of a pool. A call that is cancelled before its work begins does not begin."""
@@ -38,8 +39,15 @@ class RequestThreads:
             call.check()
             return work(call)
 
+        return await self._run(pool, call.tenant, begin, call)
+
+    async def parse(self, sender: str, call: Call, work: Callable[[], T]) -> T:
+        """Run work on a large body, of which no tenant is known yet, on a thread for such work."""
+        return await self._run("inline", sender, work, call)
+
+    async def _run(self, pool: Pool, tenant: str, work: Callable[[], T], call: Call) -> T:
         try:
-            future = self._pools[pool].submit(begin)
+            future = self._pools[pool].submit(tenant, work)
         except RuntimeError as e:
             raise stopping() from e
         with call.cancelling(future.cancel):
@@ -55,4 +63,4 @@ class RequestThreads:
     def close(self) -> None:
         """Cancel what has not begun; its callers get ShuttingDown."""
         for pool in self._pools.values():
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel=True)

@@ -23,10 +23,10 @@ from service.settings.kinds import (
     Mode,
     RowLevel,
     SettingsSection,
-    Threads,
     UndoHours,
     as_list,
 )
+from service.settings.limits import LimitSettings as LimitSettings
 from service.settings.security import AuditSettings, AuthSettings, TlsSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,7 +116,7 @@ class IcebergSettings(SettingsSection):
 class SparkSettings(SettingsSection):
     master: str = "local[*]"
     driver_memory: str = Field(default="2g", pattern=r"^[1-9][0-9]*[kmgKMG]$")
-    sessions: Annotated[int, Field(ge=2, le=64)] = 4
+    sessions: Annotated[int, Field(ge=2, le=64)] = 5
     warm_up: bool = True
     conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings, passed on unchanged")
 
@@ -148,34 +148,6 @@ class WriteQueueSettings(SettingsSection):
     batch_mb: Megabytes = 128
     # Whether UPSERT, UPDATE and DELETE of rows that they name by key share commits, too.
     shared_edits: bool = True
-
-
-class LimitSettings(SettingsSection):
-    body_mb: Annotated[int, Field(ge=1, le=2048)] = 64
-    bulk_mb: Megabytes = 16_384
-    # Each uses a Spark session while its rows are written.
-    concurrent_bulk_loads: Annotated[int, Field(ge=1, le=64)] = 2
-    # Estimated memory of all requests in progress; the bytes of JSON count eightfold.
-    memory_mb: Annotated[int, Field(ge=64, le=1_000_000)] = 1024
-    idempotency_key_retention_hours: Annotated[int, Field(ge=1, le=8760)] = 24
-    # For requests that read metadata, and for requests that change only metadata. They need no Spark session.
-    metadata_threads: Threads = 4
-    table_threads: Threads = 8
-    query_threads: Threads = 4
-    # Most of them wait for the lock of their table.
-    edit_threads: Threads = 16
-    maintenance_threads: Threads = 1
-    # Streamed responses (CSV or Arrow) at once, and how long a client may stop reading one.
-    streams: Annotated[int, Field(ge=1, le=500)] = 16
-    stream_idle_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
-    pending_requests: Count = 1000
-    # How long a QUERY or another read of rows may take if its request does not say, and the most a request may say.
-    query_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 60
-    max_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 3600
-    # `/ready` says `stalled` once requests have waited so long for a Spark session and none became free.
-    stalled_after_s: Annotated[int, Field(ge=1, le=3600)] = 15
-    start_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 120
-    stop_timeout_s: Annotated[int, Field(ge=1, le=21)] = 20
 
 
 class IngestSettings(SettingsSection):

@@ -1,7 +1,7 @@
 """WRITEs, and edits of rows by key: requests that change a table at the same time share a commit."""
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from service.commits.holds import SnapshotHolds
 from service.commits.small_files import NOT_CHECKED, SmallFileChecks
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, FirnError, ShuttingDown
+from service.fairness.threads import FairThreads
 from service.ledger.ledger import Batch
 from service.metrics.metrics import Metrics
 from service.model.call import Call
@@ -58,10 +59,11 @@ class Writes:
         self._seen: LRUCache[TableName, Table] = LRUCache(_TABLES)
         # By name, too: some WRITEs still name a table as it was called before it was renamed.
         self._queues: dict[tuple[str, TableName], Queue] = {}
-        self._checking = ThreadPoolExecutor(4, thread_name_prefix="firn-intake")
+        share = settings.limits.tenant_share
+        self._checking = FairThreads(4, "firn-intake", share)
         # Most of them wait for the lock of their table.
-        self._alone = ThreadPoolExecutor(settings.limits.edit_threads, thread_name_prefix="firn-alone")
-        self._committing = ThreadPoolExecutor(settings.spark.sessions, thread_name_prefix="firn-commit")
+        self._alone = FairThreads(settings.limits.edit_threads, "firn-alone", share)
+        self._committing = FairThreads(settings.spark.sessions, "firn-commit", share)
         metrics.read("firn_write_queue_requests", lambda: self.waiting)
         metrics.read("firn_write_queue_tables", lambda: sum(not queue.idle for queue in self._every_queue()))
 
@@ -112,9 +114,9 @@ class Writes:
         return sum(queue.waiting for queue in self._every_queue())
 
     def close(self) -> None:
-        self._checking.shutdown(wait=False)
-        self._alone.shutdown(wait=False)
-        self._committing.shutdown(wait=False)
+        self._checking.shutdown()
+        self._alone.shutdown()
+        self._committing.shutdown()
 
     def _check_later(self, entry: Pending) -> None:
         def run() -> None:
@@ -127,7 +129,7 @@ class Writes:
                 refuse([entry], e)
 
         try:
-            self._checking.submit(run)
+            self._checking.submit(entry.name.tenant, run)
         except RuntimeError:
             refuse([entry], _stopping())
 
@@ -179,7 +181,7 @@ class Writes:
                     refuse([entry], e)
 
         try:
-            self._alone.submit(run)
+            self._alone.submit(entry.name.tenant, run)
         except RuntimeError:
             refuse([entry], _stopping())
 
@@ -227,7 +229,7 @@ class Writes:
 
     def _on_locked(self, key: tuple[str, TableName]) -> None:
         try:
-            self._committing.submit(self._commit_next, key)
+            self._committing.submit(key[1].tenant, partial(self._commit_next, key))
         except RuntimeError:
             queue = self._queues[key]
             while entries := queue.take():

@@ -377,10 +377,10 @@ def test_what_is_wrong_with_a_body_is_said_at_once_also_in_the_background(firn: 
 
 def test_one_load_too_many_is_refused_at_once_and_there_is_room_again_after(firn: Firn, tenant: str) -> None:
     create(firn, tenant)
-    most = firn.app.settings.limits.concurrent_bulk_loads
+    most = firn.app.parts[Bulk]._room.at_most
     under_way = [Sending(firn, tenant, Slow(b'{"id": %d}\n' % i, b"")) for i in range(most)]
     # Not by asking for a place: who asks has one for a moment, and one of these would find none.
-    wait_until(lambda: firn.app.parts[Bulk]._room._value == 0, 60)
+    wait_until(lambda: firn.app.parts[Bulk].under_way == most, 60)
     started = time.monotonic()
     response = load(firn, tenant, b'{"id": 7}\n')
     assert time.monotonic() - started < 1

@@ -236,3 +236,51 @@ def test_rows_that_another_engine_deleted_are_on_no_page(firn: Firn, tenant: str
     assert shop.sql("SELECT * FROM {t}.delete_files"), "nothing to test"
     found = Shop(firn, tenant).pages(4, table="t")
     assert sorted(row["id"] for page in found for row in page) == [i for i in range(30) if i % 3 != 1]
+
+
+class TestBySize:
+    """A response takes 6 MB at most; what is beyond is the next page."""
+
+    ROWS = 40
+
+    @pytest.fixture(scope="class")
+    def shop(self, firn: Firn) -> Shop:
+        shop = Shop(firn, "pagesbysize")
+        shop.ok("CREATE_TABLE", schema={"fields": {"id": {"type": "long"}, "t": {"type": "string"}}})
+        # Half of it are quotes, which take two bytes inside the JSON of an event.
+        for half in range(2):
+            ids = range(half * self.ROWS // 2, (half + 1) * self.ROWS // 2)
+            shop.ok("WRITE", records=[{"id": i, "t": 'x"' * 60_000} for i in ids])
+        return shop
+
+    @pytest.mark.parametrize("query", [{"table": "t"}, {"sql": "SELECT * FROM t"}, {"table": "t", "sort": ["id"]}])
+    def test_pages_are_cut_between_rows_and_together_all_of_them(self, shop: Shop, query: dict[str, Any]) -> None:
+        found, cursor = [], {}
+        for _ in range(self.ROWS):
+            sent = {"operation": "QUERY", "tenant_id": shop.tenant, "limit": 1000, **query, **cursor}
+            response = shop.firn.send(sent)
+            body = shop.firn.parsed(response)
+            assert len(response.content) <= shop.firn.app.settings.limits.response_bytes, body.get("error")
+            found += [row["id"] for row in body["data"]]
+            assert body["metadata"]["row_count"] == len(body["data"]) > 0
+            assert body["metadata"]["has_more"] == ("next_cursor" in body)
+            if "next_cursor" not in body:
+                break
+            cursor = {"cursor": body["next_cursor"]}
+        assert sorted(found) == list(range(self.ROWS))
+
+    def test_an_event_counts_what_its_quotes_take(self, shop: Shop) -> None:
+        request = {"operation": "QUERY", "tenant_id": shop.tenant, "table": "t", "limit": 1000}
+        event = {"httpMethod": "POST", "path": "/database", "body": wire.render(request).decode()}
+        answer = shop.firn.event(event)
+        assert answer["statusCode"] == 200
+        assert len(wire.render(answer)) <= shop.firn.app.settings.limits.response_bytes
+        body = wire.parse(answer["body"])
+        assert body["metadata"]["has_more"]
+        assert "next_cursor" in body
+
+    def test_rows_without_an_order_are_refused_with_the_way_out(self, shop: Shop) -> None:
+        request = {"operation": "QUERY", "tenant_id": shop.tenant, "sql": "SELECT *, rand() AS r FROM t"}
+        error = shop.firn.fail(request, "RESPONSE_TOO_LARGE", 422)
+        assert "Arrow" in error["message"]
+        assert error["field"] == "limit"

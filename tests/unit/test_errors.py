@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_no_two_errors_share_a_code() -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_what_comes_of_load_may_be_tried_again_and_what_is_wrong_may_not(kind: type[FirnError]) -> None:
     """Except if the change may have happened: only the request knows whether it has an idempotency key."""
-    of_load = kind.status in (429, 503) or kind is errors.CommitConflict
+    of_load = kind.status in (408, 429, 503) or kind is errors.CommitConflict
     assert kind.retryable == (of_load and kind is not errors.OutcomeUnknown)
 
 
@@ -63,3 +64,11 @@ def test_what_comes_of_load_may_be_tried_again_and_what_is_wrong_may_not(kind: t
 )
 def test_the_nearest_name_is_the_one_most_likely_meant(name: str, known: list[str], found: str | None) -> None:
     assert nearest(name, known) == found
+
+
+def test_a_name_of_megabytes_is_not_compared_with_the_known_ones() -> None:
+    class Known:
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("they were compared")
+
+    assert errors.nearest("k" * 1_000_000, cast(Any, Known())) is None

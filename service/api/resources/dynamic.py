@@ -26,7 +26,7 @@ from service.operations.operation import Request as OperationRequest
 TABLES = "/dynamic-tables"
 TABLE = TABLES + "/{name}"
 REFRESH, AUDIT, HISTORY = TABLE + "/refresh", TABLE + "/audit", TABLE + "/history"
-router = APIRouter(responses=failures(400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504))
+router = APIRouter(responses=failures(400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 500, 503, 504))
 _Text = str | SkipJsonSchema[None]
 _Tenant = Annotated[_Text, Query(description="the tenant")]
 _Namespace = Annotated[_Text, Query(description="the namespace; default: default")]
@@ -188,7 +188,7 @@ async def refresh_history(
 async def _respond(request: Request, model: type[OperationRequest], key: str | None = None, **fixed: str) -> Any:
     """The response to an operation, whose fields are the query parameters, those of the body, and the path's."""
     api, call = api_of(request), call_of(request)
-    with api.budget.hold() as held:
+    with api.budget.hold(call.sender) as held:
         body = await read_body(request, held)
         sent = wire.parse(body) if body.strip() else {}
         if not isinstance(sent, dict):

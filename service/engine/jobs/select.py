@@ -34,6 +34,7 @@ from service.model.schema.types import Primitive, has_uuid
 
 # Aggregates that Spark calls by another name.
 _AGGREGATES = {"count_distinct": "count", "stddev": "stddev_samp", "variance": "var_samp"}
+Fits = Callable[[list[dict[str, Any]]], bool]
 _COMPILED_IN = ("integer", "long", "date", "timestamp", "timestamptz")
 
 
@@ -58,11 +59,12 @@ def select(
     measured: bool = False,
     again: bool = False,
     files: Callable[[], FileRows | None] = lambda: None,
+    fits: Fits = lambda rows: True,
 ) -> Selected:
     """Run the query, or explain it, in a total order if it can be given one and has more rows than one page.
 
     With `measured`, its scans report how long planning took. With `again`, this page is not the first.
-    `files` lists the files of the snapshot for a plain query.
+    `files` lists the files of the snapshot for a plain query. `fits` says whether one page has room for these rows.
     """
     ordered = total_order(query)
     measurements: tuple[Scan, ...] = ()
@@ -75,7 +77,7 @@ def select(
         if explain or ordered is None or unordered:
             df = framed(session, query, pinned)
             found = explained(df) if explain else selected(df, names_of(query), query.limit, measured)
-            if explain or ordered is None or not found.has_more:
+            if explain or ordered is None or (not found.has_more and fits(found.rows)):
                 return found
             measurements = found.scans
         listed = files() if query.is_plain else None

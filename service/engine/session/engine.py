@@ -4,9 +4,11 @@ import itertools
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from service.engine.session import jvm, priorities
@@ -16,6 +18,7 @@ from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import rows_read, rows_written
 from service.engine.session.translate import is_lost, is_odd, translated
 from service.errors import EngineUnavailable, FirnError, TooManyRequests
+from service.fairness.shares import SERVICE, FairQueue, share_of, working_for
 from service.model.call import Call
 
 P = ParamSpec("P")
@@ -28,10 +31,28 @@ log = logging.getLogger("firn.engine")
 _FOR_CHANGES = 1
 
 
+@dataclass(eq=False)
+class _Waiter:
+    """A thread that waits for a session."""
+
+    tenant: str
+    limited: bool
+    """Whether it cannot use the sessions reserved for changes."""
+    since: float = field(default_factory=time.monotonic)
+
+
 class Engine:
     """Owns the JVM. If it dies, running requests fail with EngineUnavailable, and Spark is restarted."""
 
-    def __init__(self, conf: dict[str, str], sessions: int, start_wait_s: float, held: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        conf: dict[str, str],
+        sessions: int,
+        start_wait_s: float,
+        held: tuple[int, ...] = (),
+        tenant_share: int = 100,
+    ) -> None:
+        """`tenant_share` is how many of the sessions one tenant may use, in percent."""
         self._conf = conf
         self._held = held
         self._count = sessions
@@ -40,9 +61,11 @@ class Engine:
         self._state: State = "new"
         self._root: SparkSession | None = None
         self._idle: list[SparkSession] = []
-        self._limited = 0
-        """How many sessions are lent to calls that are not changes."""
-        self._waiters: dict[object, float] = {}
+        self._limited: Counter[str] = Counter()
+        """How many sessions are lent to calls that are not changes, by tenant."""
+        self._limited_share = share_of(sessions - _FOR_CHANGES, tenant_share)
+        # A job may need a second session to commit.
+        self._waiters: FairQueue[_Waiter] = FairQueue(max(2, share_of(sessions, tenant_share)))
         self._moved = time.monotonic()
         """When a session was last lent or returned."""
         self._life = 0
@@ -72,13 +95,13 @@ class Engine:
     def longest_wait_s(self) -> float:
         """The longest time that a waiting request has waited for a session."""
         with self._changed:
-            return time.monotonic() - min(self._waiters.values()) if self._waiters else 0.0
+            return time.monotonic() - self._oldest() if self._waiters.waiting else 0.0
 
     @property
     def stalled_s(self) -> float:
         """How long requests have waited for a session without any being lent or returned."""
         with self._changed:
-            since = max(min(self._waiters.values()), self._moved) if self._waiters else time.monotonic()
+            since = max(self._oldest(), self._moved) if self._waiters.waiting else time.monotonic()
             return time.monotonic() - since
 
     @property
@@ -105,7 +128,8 @@ class Engine:
             if self._stopped():  # during the start
                 jvm.stop(root, 2)
                 return
-            self._root, self._idle, self._state, self._limited = root, sessions, "up", 0
+            self._root, self._idle, self._state, self._limited = root, sessions, "up", Counter()
+            self._waiters.forget_taken()
             self._life += 1
             self._changed.notify_all()
         threading.Thread(target=self._watch, args=(self._life,), name="firn-jvm-watch", daemon=True).start()
@@ -130,7 +154,7 @@ class Engine:
         If the call is cancelled, it no longer waits for a session, the Spark jobs of the block are cancelled, and the
         block ends with the reason. A call that is not a change cannot use the sessions reserved for changes.
         """
-        session, life = self._borrow(call)
+        session, life, waiter = self._borrow(call)
         try:
             jvm.activate(session)
             with self._tagged(session, call):
@@ -149,7 +173,8 @@ class Engine:
                 raise
             raise error from e
         finally:
-            self._give_back(session, life, call)
+            self._give_back(session, life)
+            self._leave(life, waiter)
 
     @contextmanager
     def _tagged(self, session: SparkSession, call: Call | None) -> Iterator[None]:
@@ -223,11 +248,11 @@ class Engine:
     def _stopped(self) -> bool:
         return self._state == "stopped"
 
-    def _borrow(self, call: Call | None) -> tuple[SparkSession, int]:
-        limited = call is not None and not call.is_change
-        with self._changed, self._waiting(), _waking(call, self._wake):
+    def _borrow(self, call: Call | None) -> tuple[SparkSession, int, _Waiter]:
+        waiter = _Waiter(working_for(), limited=call is not None and not call.is_change)
+        with self._changed, self._waiting(waiter), _waking(call, self._wake):
             ready = self._changed.wait_for(
-                lambda: self._free(limited) or self._state in ("failed", "stopped") or (call and call.cancelled),
+                lambda: self._is_next(waiter) or self._state in ("failed", "stopped") or (call and call.cancelled),
                 timeout=self._start_wait_s,
             )
             if call is not None:
@@ -236,35 +261,55 @@ class Engine:
                 raise TooManyRequests(f"all Spark sessions were busy for {self._start_wait_s:g} s; try again later")
             if not self._idle:
                 raise EngineUnavailable(f"Spark is not available ({self._state}); try again in a few seconds")
-            self._limited += limited
+            self._waiters.take(waiter.tenant, waiter)
+            self._limited[waiter.tenant] += waiter.limited
             self._moved = time.monotonic()
+            self._changed.notify_all()  # another waiter is the next now
             # The session used last is the warmest.
-            return self._idle.pop(), self._life
+            return self._idle.pop(), self._life, waiter
 
-    def _free(self, limited: bool) -> bool:
-        """Whether there is a session to lend. Some are reserved for changes."""
-        return bool(self._idle) and not (limited and self._limited >= self._count - _FOR_CHANGES)
+    def _is_next(self, waiter: _Waiter) -> bool:
+        """Whether there is a session to lend, and this waiter gets it."""
+        return bool(self._idle) and self._waiters.first(self._may_lend) == (waiter.tenant, waiter)
+
+    def _may_lend(self, waiter: _Waiter) -> bool:
+        """Some sessions are reserved for changes, and some of the others for other tenants."""
+        if not waiter.limited:
+            return True
+        if waiter.tenant != SERVICE and self._limited[waiter.tenant] >= self._limited_share:
+            return False
+        return self._limited.total() < self._count - _FOR_CHANGES
 
     @contextmanager
-    def _waiting(self) -> Iterator[None]:
-        """Note when the wait for a session began."""
-        token = object()
-        self._waiters[token] = time.monotonic()
+    def _waiting(self, waiter: _Waiter) -> Iterator[None]:
+        self._waiters.add(waiter.tenant, waiter)
         try:
             yield
         finally:
-            del self._waiters[token]
+            self._waiters.remove(waiter.tenant, waiter)
+            self._changed.notify_all()
+
+    def _oldest(self) -> float:
+        """Since when the first of those that wait has waited."""
+        return min(waiter.since for waiter in self._waiters.items())
 
     def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
-    def _give_back(self, session: SparkSession, life: int, call: Call | None = None) -> None:
+    def _give_back(self, session: SparkSession, life: int) -> None:
         with self._changed:
             self._moved = time.monotonic()
             if life == self._life and self._state == "up":
-                self._limited -= call is not None and not call.is_change
                 self._idle.append(session)
+                self._changed.notify_all()
+
+    def _leave(self, life: int, waiter: _Waiter) -> None:
+        """Count a session that was given back."""
+        with self._changed:
+            if life == self._life and self._state == "up":
+                self._limited[waiter.tenant] -= waiter.limited
+                self._waiters.leave(waiter.tenant)
                 self._changed.notify_all()
 
     def _end(self, life: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from py4j.protocol import Py4JJavaError
 
 from service.engine.iceberg.tables import PinnedTable, Place, pinned_reads
-from service.engine.jobs.select import Selected, aggregate_from_metadata, explained, selected
+from service.engine.jobs.select import Fits, Selected, aggregate_from_metadata, explained, selected
 from service.engine.session.java import scala_items
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
 from service.engine.sql.plans.every import every_plan
@@ -95,13 +95,15 @@ def run(
     repeatable: Callable[[str], bool],
     measured: bool = False,
     again: bool = False,
+    fits: Fits = lambda rows: True,
 ) -> Selected:
     """The statement's result, in a total order if it can be given one and has more rows than one page.
 
     Before it runs, `check` gets the analysed plan, and returns how many tables it reads. `repeatable` says of a plan
-    whether each run returns the same rows. With `again`, this page is not the first.
+    whether each run returns the same rows. With `again`, this page is not the first. `fits` says whether one page has
+    room for these rows.
     """
-    return opaque_if_needed(statement, lambda one: _run(session, one, check, repeatable, measured, again))
+    return opaque_if_needed(statement, lambda one: _run(session, one, check, repeatable, measured, again, fits))
 
 
 def opaque_if_needed(statement: UntrustedSelect, select: Callable[[UntrustedSelect], T]) -> T:
@@ -125,6 +127,7 @@ def _run(
     repeatable: Callable[[str], bool],
     measured: bool,
     again: bool,
+    fits: Fits,
 ) -> Selected:
     places = [(view.spark_name, view.snapshot_id) for view in statement.views]
     window = Window(statement.offset, statement.limit + 1)
@@ -136,7 +139,8 @@ def _run(
             if again:
                 raise cursor.refused()
             found = selected(limited(df, window), names, statement.limit, measured)
-            ordered = in_total_order(df, window, repeatable) if found.has_more else None
+            more = found.has_more or not fits(found.rows)
+            ordered = in_total_order(df, window, repeatable) if more else None
             if ordered is None:
                 return found
         return replace(selected(ordered, names, statement.limit, measured), in_total_order=True)

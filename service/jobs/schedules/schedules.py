@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from service.catalog.tables import Catalog
-from service.errors import ScheduleNotFound, did_you_mean
+from service.errors import ScheduleExists, ScheduleNotFound, did_you_mean
 from service.jobs.schedules.runner import SkipReason, TablesOf
 from service.jobs.schedules.scheduler import Scheduler, next_run_ms
 from service.jobs.schedules.tally import RunTally
@@ -15,7 +15,7 @@ from service.jobs.schedules.times import ScheduleTiming, check_timing
 from service.ledger.jobs import JobRecord
 from service.ledger.ledger import Transaction
 from service.ledger.schedules import Schedule, ScheduleFilter, ScheduleRecords
-from service.model.identity.principal import ANYONE, Principal
+from service.model.identity.principal import ANYONE, LOCAL, Access, Principal
 from service.model.names import TableName
 from service.model.properties import compaction_policy, is_online
 from service.model.times import utc
@@ -82,9 +82,18 @@ class Schedules:
             owner=plan.owner.dumps(),
         )
 
-    def store(self, schedule: Schedule, within: Transaction | None = None, *, replace: bool) -> tuple[Schedule, bool]:
-        """Store a schedule; returns it as stored, and whether it replaced another."""
-        replaced = self._notes.put(schedule, replacing=replace, within=within)
+    def store(
+        self, schedule: Schedule, within: Transaction | None = None, *, replace: bool, principal: Principal = LOCAL
+    ) -> tuple[Schedule, bool]:
+        """Store a schedule; returns it as stored, and whether it replaced another, which its sender may change."""
+        existing = self._notes.find(schedule.tenant, schedule.name, within)
+        if existing is not None and not principal.may("writer", schedule.tenant, existing.namespace):
+            raise ScheduleExists(
+                f"the name {schedule.name!r} is taken by a schedule of this tenant that you may not change; choose "
+                "another name",
+                field="name",
+            )
+        replaced = self._notes.put(schedule, replacing=replace and existing is not None, within=within)
         return self._notes.find(schedule.tenant, schedule.name, within) or schedule, replaced
 
     def of_tenant(
@@ -97,19 +106,27 @@ class Schedules:
         """The latest runs of schedules, newest first, by schedule id."""
         return self._notes.runs([schedule.id for schedule in schedules], each)
 
-    def find(self, tenant: str, name: str) -> Schedule:
+    def find(self, tenant: str, name: str, principal: Principal = LOCAL) -> Schedule:
+        """A schedule that the principal may change: Forbidden if it may only see it; if not even that, it is as one
+        that does not exist."""
         found = self._notes.find(tenant, name)
-        if found is not None:
+        if found is not None and principal.may("reader", tenant, found.namespace):
+            principal.check(Access("writer", tenant, found.namespace))
             return found
-        known = [schedule.name for schedule in self._notes.of_tenant(tenant)]
+        known = [s.name for s in self._notes.of_tenant(tenant) if principal.may("reader", tenant, s.namespace)]
         listed = f"it has {', '.join(known[:10])}" if known else "it has none yet; make one with CREATE_SCHEDULE"
         near, hint = did_you_mean(name, known, listed)
         raise ScheduleNotFound(
             f"there is no schedule {name!r} of tenant {tenant!r}; {hint}", field="name", suggestion=near
         )
 
-    def delete(self, tenant: str, name: str, within: Transaction | None = None) -> bool:
-        """Delete a schedule; false if there was none. A run in progress commits nothing more."""
+    def delete(self, tenant: str, name: str, within: Transaction | None = None, principal: Principal = LOCAL) -> bool:
+        """Delete a schedule; false if there was none that the principal may see. A run in progress commits nothing
+        more."""
+        found = self._notes.find(tenant, name, within)
+        if found is None or not principal.may("reader", tenant, found.namespace):
+            return False
+        principal.check(Access("writer", tenant, found.namespace))
         return self._notes.delete(tenant, name, within)
 
     def claim(self, schedule: Schedule, request_id: str, run_id: str, within: Transaction) -> JobRecord | None:

@@ -18,6 +18,7 @@ from service.engine.jobs import stream
 from service.engine.jobs.stream import ArrowBatches
 from service.engine.session.engine import Engine
 from service.errors import EngineUnavailable, FirnError, TooManyRequests
+from service.fairness.shares import Shares
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.queries.streaming.accept import MEDIA_TYPES, Form
@@ -112,11 +113,9 @@ class Streams:
     ) -> None:
         self._engine = engine
         self._holds = holds
-        self._most = limits.streams
+        self._room = Shares(limits.streams, limits.tenant_share)
         self._metrics = metrics or Metrics()
-        self._metrics.read("firn_streams", lambda: self._open)
-        self._open = 0
-        self._lock = threading.Lock()
+        self._metrics.read("firn_streams", lambda: self._room.taken)
         # A step of one stream, and its end, never wait for other streams.
         self._pool = ThreadPoolExecutor(2 * limits.streams, thread_name_prefix="firn-streams")
 
@@ -137,8 +136,9 @@ class Streams:
             return job(session, rows=_rows_per_batch(reads), tag=tag)
 
         with ExitStack() as held:
-            self._enter()
-            held.callback(self._leave)
+            tenant = call.tenant
+            self._enter(tenant)
+            held.callback(self._room.leave, tenant)
             for table, snapshot_id in reads:
                 held.enter_context(self._holds.reading(table.uuid, snapshot_id))
             held.enter_context(call.cancelling(cancel))
@@ -151,17 +151,13 @@ class Streams:
             opened.when_closed(lambda: self._metrics.streamed(opened.seconds, whole=opened.whole))
             return opened
 
-    def _enter(self) -> None:
-        with self._lock:
-            if self._open >= self._most:
-                raise TooManyRequests(
-                    f"{self._most} responses are being streamed already (FIRN_LIMITS__STREAMS); try again later"
-                )
-            self._open += 1
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._open -= 1
+    def _enter(self, tenant: str) -> None:
+        reached = self._room.take(tenant)
+        if reached is not None:
+            count, whose = (self._room.at_most, " of this tenant") if reached == "tenant" else (self._room.places, "")
+            raise TooManyRequests(
+                f"{count} responses{whose} are being streamed already (FIRN_LIMITS__STREAMS); try again later"
+            )
 
 
 def _check_waiting(call: Call) -> None:

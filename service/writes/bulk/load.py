@@ -2,10 +2,9 @@
 
 import contextlib
 import logging
-import threading
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -28,6 +27,8 @@ from service.errors import (
     TableNotFound,
     TooManyRequests,
 )
+from service.fairness.shares import Shares
+from service.fairness.threads import FairThreads
 from service.jobs.job import BULK, BulkProgress, Job
 from service.jobs.jobs import Jobs, Kind
 from service.model.call import Call
@@ -114,8 +115,9 @@ class Bulk:
         self._small_files = small_files
         self._jobs = jobs
         jobs.register(BULK, Kind("a bulk load"))
-        self._room = threading.Semaphore(limits.concurrent_bulk_loads)
-        self._threads = ThreadPoolExecutor(limits.concurrent_bulk_loads, thread_name_prefix="firn-bulk")
+        self._room = Shares(limits.concurrent_bulk_loads, limits.tenant_share)
+        # `_room` bounds what each tenant has of them.
+        self._threads = FairThreads(limits.concurrent_bulk_loads, "firn-bulk", 100)
 
     @property
     def most_bytes(self) -> int:
@@ -125,7 +127,7 @@ class Bulk:
     @property
     def under_way(self) -> int:
         """The number of loads in progress."""
-        return self._limits.concurrent_bulk_loads - self._room._value
+        return self._room.taken
 
     def open(
         self, name: TableName, decode: Decoder, *, keyed: bool = False, upsert: UpsertOptions | None = None
@@ -135,20 +137,21 @@ class Bulk:
         With `upsert`, the caller merges the records itself. `keyed` says that the body's digest will be needed.
         TooManyRequests, at once, if the limit of loads is reached.
         """
-        if not self._room.acquire(blocking=False):
-            raise TooManyRequests(
-                f"{self._limits.concurrent_bulk_loads} bulk loads are in progress; try again when one has ended"
-            )
+        reached = self._room.take(name.tenant)
+        if reached is not None:
+            count, whose = (self._room.at_most, " of this tenant") if reached == "tenant" else (self._room.places, "")
+            raise TooManyRequests(f"{count} bulk loads{whose} are in progress; try again when one has ended")
+        release = partial(self._room.leave, name.tenant)
         try:
             table = self._catalog.load(name)
             refuse_ingestion_table(table.properties, name.table, "a bulk load")
             refuse_dynamic_table(table.properties, name.table, "a bulk load")
-            load = Load(table, Body(self._limits.bulk_mb, hashed=keyed), self._room.release)
+            load = Load(table, Body(self._limits.bulk_mb, hashed=keyed), release)
             if upsert is not None:
                 load.upsert = KeyedRecords(table.schema, key_columns(table.schema, upsert.key_cols), upsert)
-            load.staged = self._threads.submit(self._stage, load, decode)
+            load.staged = self._threads.submit(name.tenant, partial(self._stage, load, decode))
         except BaseException:
-            self._room.release()
+            release()
             raise
         return load
 
@@ -180,11 +183,11 @@ class Bulk:
 
     def start(self, load: Load, work: Callable[[], None]) -> None:
         """Do a job's work with a load on a thread of ours, then close the load. Returns at once."""
-        self._threads.submit(work).add_done_callback(lambda _: load.close())
+        self._threads.submit(load.table.name.tenant, work).add_done_callback(lambda _: load.close())
         load.handed_over = True
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False)
+        self._threads.shutdown()
 
     def _stage(self, load: Load, decode: Decoder) -> None:
         schema, most = load.table.schema, self.most_bytes * _MOST_INFLATION

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.exchange import MemoryBudget
-from service.errors import TooManyRequests
+from service.errors import BodyTooLarge, TooManyRequests
 
 MIB = 1024 * 1024
 
@@ -39,12 +39,48 @@ def test_many_small_requests_fit_where_a_few_large_ones_do_not() -> None:
 
 def test_a_refusal_names_the_limit_and_its_setting_and_takes_nothing() -> None:
     budget = MemoryBudget(64, 1)
+    with budget.hold() as other, budget.hold() as held:
+        other.add(MIB)
+        before, mine = budget.taken, held.bytes
+        with pytest.raises(TooManyRequests, match=r"64 MiB, FIRN_LIMITS__MEMORY_MB"):
+            held.add(7 * MIB)
+        assert (budget.taken, held.bytes) == (before, mine)
+        held.add(6 * MIB)
+    assert budget.taken == 0
+
+
+def test_one_sender_leaves_memory_to_others() -> None:
+    budget = MemoryBudget(64, 1, percent=75)
+    with budget.hold("loud") as loud, budget.hold("loud") as more, budget.hold("quiet") as quiet:
+        loud.add(5 * MIB)
+        with pytest.raises(TooManyRequests, match="your requests in progress use their share of the memory"):
+            more.add(MIB)
+        quiet.add(MIB)
+    assert budget.taken == 0
+
+
+def test_a_body_that_no_wait_would_make_room_for_is_too_large() -> None:
+    budget = MemoryBudget(64, 1, percent=75)
+    with budget.hold("loud") as held, pytest.raises(BodyTooLarge, match="send it in several requests"):
+        held.add(6 * MIB)
+
+
+def test_many_small_values_count_by_their_number() -> None:
+    budget = MemoryBudget(100, 1)
+    body = b"[" + b",".join([b"[]"] * 100_000) + b"]"
     with budget.hold() as held:
         before = budget.taken
-        with pytest.raises(TooManyRequests, match=r"64 MiB, FIRN_LIMITS__MEMORY_MB"):
-            held.add(8 * MIB)
-        assert (budget.taken, held.bytes) == (before, before)
-        held.add(7 * MIB)
+        held.add(len(body))
+        held.add_values(body)
+        assert budget.taken - before >= 100_000 * 100
+
+
+def test_a_response_that_is_sent_counts_and_is_never_refused() -> None:
+    budget = MemoryBudget(64, 1)
+    with budget.sending("loud", 100 * MIB):
+        assert budget.taken == 100 * MIB
+        with pytest.raises(TooManyRequests), budget.hold("quiet"):
+            raise AssertionError("there was no room")
     assert budget.taken == 0
 
 

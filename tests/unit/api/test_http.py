@@ -83,7 +83,7 @@ class Service:
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     """The real parts of a service whose Spark was never started."""
-    limits = {"FIRN_LIMITS__MEMORY_MB": "64", "FIRN_LIMITS__BODY_MB": "4"}
+    limits = {"FIRN_LIMITS__MEMORY_MB": "64", "FIRN_LIMITS__BODY_MB": "4", "FIRN_LIMITS__TENANT_SHARE": "100"}
     app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home")), **limits}), [])
     yield app
     app.stop()
@@ -380,7 +380,7 @@ class TestRetryAfter:
 
     @pytest.mark.parametrize(("path", "content"), [("/database", body("ADD")), (INVOCATIONS, EVENT)])
     def test_of_one_with_too_many_requests(self, service: Service, path: str, content: bytes) -> None:
-        service.pipeline.admission._limit = 0
+        service.pipeline.admission._in_threads.shares.places = 0
         assert self.ask(service.door, "POST", path, content) == (429, "1")
 
     def test_of_one_with_too_many_bulk_loads(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

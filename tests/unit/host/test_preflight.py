@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.host import preflight, process_locks
+from service.host import preflight, presence, process_locks
 from service.settings import ROOT, Settings, SettingsError
 
 
@@ -116,6 +116,23 @@ def test_examine_sees_a_home_that_is_in_use(tmp_path: Path) -> None:
         *_, (ok, text) = preflight.examine(settings, {"PATH": str(tmp_path)})
     assert not ok
     assert text.startswith(f"FIRN_HOME {tmp_path} is in use by process {os.getpid()}; stop it (`firn stop`)")
+
+
+def test_examine_knows_the_service_of_its_own_home(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        settings = Settings(home=tmp_path, port=taken.getsockname()[1])
+        with process_locks.acquire(tmp_path), presence.announce(settings, background=False):
+            found = list(preflight.examine(settings, dict(os.environ)))[1:]
+            assert [ok for ok, _ in found] == [True] * 4, found
+            assert f"used by the service of this home, process {os.getpid()}" in found[0][1]
+            other = settings.model_copy(update={"home": tmp_path / "other"})
+            assert [ok for ok, _ in preflight.examine(other, dict(os.environ))][1] is False
+        with process_locks.acquire(tmp_path), presence.announce(settings, background=True):
+            # It has no port; another program uses this one.
+            assert [ok for ok, _ in preflight.examine(settings, dict(os.environ))][1] is False
+        presence.withdraw(tmp_path)
 
 
 def test_a_port_that_is_in_use_is_found_before_anything_is_installed() -> None:

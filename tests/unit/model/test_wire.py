@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.errors import InvalidRequest
+from service.errors import BodyTooLarge, InvalidRequest
 from service.model import wire
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -119,3 +119,14 @@ def test_a_whole_surrogate_pair_is_one_character() -> None:
 
 def test_replacing_surrogates_leaves_everything_else() -> None:
     assert wire.replace_surrogates({"a\ud800": ["\udfff", 1, None, "😀"]}) == {"a?": ["?", 1, None, "😀"]}
+
+
+@pytest.mark.parametrize("value", ["0", "[]", "{}", '""'])
+def test_a_body_with_too_many_values_is_refused_before_it_is_parsed(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MOST_VALUES", 100_000)
+    monkeypatch.setattr(wire.json, "loads", lambda *_, **__: None)
+    wire.parse(f"[{','.join([value] * 40_000)}]")
+    with pytest.raises(BodyTooLarge, match=r"more than 100,000 values.*/records"):
+        wire.parse(f"[{','.join([value] * 100_001)}]")

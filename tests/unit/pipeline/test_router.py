@@ -100,7 +100,11 @@ def later(request: Later, call: Call) -> "Said | Future[bytes]":
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     """The real parts of a service whose Spark was never started."""
-    limits = {"FIRN_LIMITS__EDIT_THREADS": "1", "FIRN_LIMITS__PENDING_REQUESTS": "2"}
+    limits = {
+        "FIRN_LIMITS__EDIT_THREADS": "1",
+        "FIRN_LIMITS__PENDING_REQUESTS": "2",
+        "FIRN_LIMITS__TENANT_SHARE": "100",
+    }
     app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home")), **limits}), [])
     yield app
     app.stop()

@@ -80,7 +80,7 @@ class Setup:
 
     @property
     def empty(self) -> bool:
-        return self.streams._open == 0 and not self.holds.held("the-uuid")
+        return self.streams._room.taken == 0 and not self.holds.held("the-uuid")
 
 
 def read(stream: Any) -> bytes:

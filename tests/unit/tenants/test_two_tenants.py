@@ -2,7 +2,7 @@
 is the same whether there is something or not."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -262,10 +262,62 @@ def test_a_schedule_reaches_no_further_than_its_creator(guarded: Guarded) -> Non
     for key, more in (
         ("reader", {"namespace": "shop"}),
         ("shop", {"scope": "tenant"}),
-        ("shop", {"namespace": "shop"}),
+        ("shop", {"namespace": "lab"}),
     ):
         assert guarded.refused(key, {**schedule, **more})["code"] == "FORBIDDEN"
     assert guarded.refused("mine", {**schedule, "tenant_id": OTHER})["code"] == "FORBIDDEN"
+
+
+class TestSchedulesOfANamespace:
+    """A role in one namespace is enough for its schedules; those of others are as if they did not exist."""
+
+    OWN: ClassVar[dict[str, Any]] = {"tenant_id": MINE, "name": "of-shop"}
+    OTHERS: ClassVar[dict[str, Any]] = {"tenant_id": MINE, "name": "of-lab"}
+
+    @pytest.fixture(autouse=True)
+    def schedules(self, guarded: Guarded) -> Iterator[None]:
+        create = {"operation": "CREATE_SCHEDULE", **SCHEDULE}
+        guarded.ok("shop", {**create, **self.OWN, "namespace": "shop"})
+        guarded.ok("mine", {**create, **self.OTHERS, "namespace": "lab"})
+        yield
+        for schedule in (self.OWN, self.OTHERS):
+            guarded.ok("mine", {"operation": "DELETE_SCHEDULE", **schedule, "if_exists": True})
+
+    def test_they_are_created_replaced_listed_run_and_deleted(self, guarded: Guarded) -> None:
+        replaced = {"operation": "CREATE_SCHEDULE", **SCHEDULE, **self.OWN, "namespace": "shop", "replace": True}
+        assert guarded.ok("shop", replaced)["schedule_replaced"]
+        listed = guarded.ok("shop", {"operation": "LIST_SCHEDULES", "tenant_id": MINE, "namespace": "shop"})
+        names = [schedule["name"] for schedule in listed["schedules"]]
+        assert ("of-shop" in names, "of-lab" in names) == (True, False)
+        run = guarded.ok("shop", {"operation": "RUN_SCHEDULE", **self.OWN})
+        assert guarded.send("GET", run["status_url"], "shop").status_code == 200
+        assert guarded.ok("shop", {"operation": "DELETE_SCHEDULE", **self.OWN})["schedule_deleted"]
+
+    @pytest.mark.parametrize("operation", ["DELETE_SCHEDULE", "RUN_SCHEDULE"])
+    def test_those_of_another_namespace_are_not_found_and_not_suggested(self, operation: str, guarded: Guarded) -> None:
+        there = guarded.refused("shop", {"operation": operation, **self.OTHERS})
+        missing = guarded.refused("shop", {"operation": operation, "tenant_id": MINE, "name": "of-lax"})
+        assert there["code"] == "SCHEDULE_NOT_FOUND"
+        assert {**there, "message": there["message"].replace("of-lab", "")} == {
+            **missing,
+            "message": missing["message"].replace("of-lax", ""),
+        }
+        assert (
+            guarded.refused("mine", {"operation": operation, **self.OTHERS, "name": "of-lat"})["suggestion"] == "of-lab"
+        )
+
+    def test_one_of_another_namespace_is_not_replaced_or_deleted(self, guarded: Guarded) -> None:
+        create = {"operation": "CREATE_SCHEDULE", **SCHEDULE, **self.OTHERS, "namespace": "shop"}
+        for replace in (False, True):
+            assert guarded.refused("shop", {**create, "replace": replace})["code"] == "SCHEDULE_EXISTS"
+        gone = guarded.ok("shop", {"operation": "DELETE_SCHEDULE", **self.OTHERS, "if_exists": True})
+        assert (gone["schedule_deleted"], gone["schedule_existed"]) == (False, False)
+        listed = guarded.ok("mine", {"operation": "LIST_SCHEDULES", "tenant_id": MINE, "namespace": "lab"})
+        assert "of-lab" in [schedule["name"] for schedule in listed["schedules"]]
+
+    @pytest.mark.parametrize("operation", ["DELETE_SCHEDULE", "RUN_SCHEDULE"])
+    def test_a_reader_sees_them_and_may_not_change_them(self, operation: str, guarded: Guarded) -> None:
+        assert guarded.refused("reader", {"operation": operation, **self.OWN})["code"] == "FORBIDDEN"
 
 
 class TestFiles:
