@@ -20,6 +20,7 @@ from service.engine.session.engine import Engine
 from service.engine.session.scans import Scan
 from service.engine.sql.window import Window
 from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound
+from service.guard.costs.limits import QueryLimits
 from service.maintenance.advise.query_log import QueryLog
 from service.metrics.metrics import Metrics
 from service.model import cursor
@@ -193,6 +194,7 @@ def query(
     query_log: QueryLog,
     streams: Streams,
     dynamic: DynamicReads,
+    limits: QueryLimits,
 ) -> "QueryResult | Stream":
     """Read rows: filter, join, group and sort them, now or as of a time in the past."""
     form = _form(request, call)
@@ -201,7 +203,7 @@ def query(
         if form == "json"
         else partial(_stream, form, request, call, query_log, streams)
     )
-    return _read(request, call, engine, catalog, metrics, dynamic, run)
+    return _read(request, call, engine, catalog, metrics, dynamic, limits, run)
 
 
 def _form(request: Query, call: Call) -> Form:
@@ -324,6 +326,7 @@ def _read(
     catalog: Catalog,
     metrics: Metrics,
     dynamic: DynamicReads,
+    limits: QueryLimits,
     run: Callable[[Reading], QueryResult | Stream],
 ) -> QueryResult | Stream:
     started = time.monotonic()
@@ -333,7 +336,7 @@ def _read(
             if request.sql is None:
                 result = run(_by_parts(request, call, catalog, options))
             else:
-                result = run(_by_sql(request, request.sql, call, engine, catalog, options))
+                result = run(_by_sql(request, request.sql, call, engine, catalog, options, limits))
             metrics.queried(time.monotonic() - started)
             return result
         except InvalidQuery as e:
@@ -369,14 +372,22 @@ def _by_parts(request: Query, call: Call, catalog: Catalog, options: ReadOptions
     return read_parts(call, catalog, request.table, parts, options)
 
 
-def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catalog, options: ReadOptions) -> Reading:
+def _by_sql(
+    request: Query,
+    sql: str,
+    call: Call,
+    engine: Engine,
+    catalog: Catalog,
+    options: ReadOptions,
+    limits: QueryLimits,
+) -> Reading:
     parts = set(Query.model_fields) - set(Request.model_fields) - {"table", *_WITH_SQL}
     for name in sorted(parts & request.model_fields_set):
         if getattr(request, name) not in (None, False, []):
             raise InvalidQuery(
                 f"{name} cannot be combined with sql; put it into the SELECT, or leave sql out", field=name
             )
-    return read_sql(call, engine, catalog, sql, request.params or {}, options)
+    return read_sql(call, engine, catalog, sql, request.params or {}, options, limits)
 
 
 def _options(request: Query, call: Call, dynamic: DynamicReads) -> ReadOptions:

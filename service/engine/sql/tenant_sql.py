@@ -16,6 +16,7 @@ from service.engine.iceberg.tables import PinnedTable, Place, pinned_reads
 from service.engine.jobs.select import Selected, aggregate_from_metadata, explained, selected
 from service.engine.session.java import scala_items
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
+from service.engine.session.untrusted import untrusted
 from service.engine.sql.plans.every import every_plan
 from service.engine.sql.plans.stars import without_internal_columns
 from service.engine.sql.sql import at_snapshot, identifier, opaque
@@ -70,7 +71,8 @@ class UntrustedSelect:
 
 def parse(session: SparkSession, text: str) -> str:
     """The parsed plan as JSON. Raises InvalidQuery with the position of a syntax error."""
-    return str(_parsed(session, text).toJSON())
+    with untrusted():
+        return str(_parsed(session, text).toJSON())
 
 
 def mentions(session: SparkSession, text: str) -> list[TableMention]:
@@ -101,7 +103,8 @@ def run(
     Before it runs, `check` gets the analysed plan, and returns how many tables it reads. `repeatable` says of a plan
     whether each run returns the same rows. With `again`, this page is not the first.
     """
-    return opaque_if_needed(statement, lambda one: _run(session, one, check, repeatable, measured, again))
+    with untrusted():
+        return opaque_if_needed(statement, lambda one: _run(session, one, check, repeatable, measured, again))
 
 
 def opaque_if_needed(statement: UntrustedSelect, select: Callable[[UntrustedSelect], T]) -> T:
