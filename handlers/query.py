@@ -203,7 +203,7 @@ def query(
         if form == "json"
         else partial(_stream, form, request, call, query_log, streams)
     )
-    return _read(request, call, engine, catalog, metrics, dynamic, limits, run)
+    return _read(request, call, engine, catalog, metrics, _options(request, call, dynamic, limits), run)
 
 
 def _form(request: Query, call: Call) -> Form:
@@ -325,18 +325,16 @@ def _read(
     engine: Engine,
     catalog: Catalog,
     metrics: Metrics,
-    dynamic: DynamicReads,
-    limits: QueryLimits,
+    options: ReadOptions,
     run: Callable[[Reading], QueryResult | Stream],
 ) -> QueryResult | Stream:
     started = time.monotonic()
-    options = _options(request, call, dynamic)
     for attempt in range(1, _TRIES + 1):
         try:
             if request.sql is None:
                 result = run(_by_parts(request, call, catalog, options))
             else:
-                result = run(_by_sql(request, request.sql, call, engine, catalog, options, limits))
+                result = run(_by_sql(request, request.sql, call, engine, catalog, options))
             metrics.queried(time.monotonic() - started)
             return result
         except InvalidQuery as e:
@@ -372,25 +370,17 @@ def _by_parts(request: Query, call: Call, catalog: Catalog, options: ReadOptions
     return read_parts(call, catalog, request.table, parts, options)
 
 
-def _by_sql(
-    request: Query,
-    sql: str,
-    call: Call,
-    engine: Engine,
-    catalog: Catalog,
-    options: ReadOptions,
-    limits: QueryLimits,
-) -> Reading:
+def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catalog, options: ReadOptions) -> Reading:
     parts = set(Query.model_fields) - set(Request.model_fields) - {"table", *_WITH_SQL}
     for name in sorted(parts & request.model_fields_set):
         if getattr(request, name) not in (None, False, []):
             raise InvalidQuery(
                 f"{name} cannot be combined with sql; put it into the SELECT, or leave sql out", field=name
             )
-    return read_sql(call, engine, catalog, sql, request.params or {}, options, limits)
+    return read_sql(call, engine, catalog, sql, request.params or {}, options)
 
 
-def _options(request: Query, call: Call, dynamic: DynamicReads) -> ReadOptions:
+def _options(request: Query, call: Call, dynamic: DynamicReads, limits: QueryLimits) -> ReadOptions:
     # A stream has all rows unless the request has a limit.
     window = Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
     skipped, pins = _continued(request)
@@ -398,13 +388,6 @@ def _options(request: Query, call: Call, dynamic: DynamicReads) -> ReadOptions:
     if isinstance(as_of, OfPass):
         of_pass, as_of = dynamic.in_pass(request.tenant_id, as_of.pass_, call.principal), None
     return ReadOptions(
-        request.tenant_id,
-        request.namespace,
-        as_of,
-        request.limit,
-        skipped,
-        request.explain,
-        window,
-        of_pass,
-        pins,
+        *(request.tenant_id, request.namespace, as_of, request.limit, skipped),
+        *(request.explain, window, limits, of_pass, pins),
     )

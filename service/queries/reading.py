@@ -69,6 +69,8 @@ class ReadOptions:
     explain: bool
     window: Window
     """The rows of a stream."""
+    limits: QueryLimits
+    """What a query in SQL may cost."""
     of_pass: Mapping[str, int | None] | None = None
     """In place of `as_of`: the snapshots of a pass over dynamic tables, by the UUIDs of the tables."""
     pins: Sequence[Pin] | None = None
@@ -121,12 +123,11 @@ def read_sql(
     sql: str,
     params: dict[str, Any],
     options: ReadOptions,
-    limits: QueryLimits,
 ) -> Reading:
     """A query in SQL: one SELECT, which the SQL sandbox must allow; Forbidden as for a query in JSON."""
     if len(sql) > _MAX_SQL:
         raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")
-    references = check_parsed(engine.run_for(call, tenant_sql.parse, sql), limits)
+    references = check_parsed(engine.run_for(call, tenant_sql.parse, sql), options.limits)
     _check_params(references, params)
     # Only the plan shows options, and the places of names with a namespace; it takes a while.
     needs_plan = any(table.namespace for table in references.tables) or _OPTIONS.search(sql)
@@ -147,7 +148,7 @@ def read_sql(
         rows[view] = float(table.row_count(pin.snapshot_id))
         tables.append((table, pin.snapshot_id))
         pins.append(pin)
-    costs = QueryBounds(limits, sql, rows, options.limit + 1.0)
+    costs = QueryBounds(options.limits, sql, rows, options.limit + 1.0)
     # A stream holds one row, or a batch of rows that are not wide.
     of_stream = replace(costs, most_rows=1.0)
     statement = UntrustedSelect(named.text, params, views, options.limit, options.offset, options.explain)

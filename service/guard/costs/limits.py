@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from service.errors import QueryTooExpensive
+from service.model.patterns.backtracking import TEXT_LENGTH
 from service.settings import QuerySettings
 
 MB = 1 << 20
 # What is assumed of values in tables. A query may not make much of them by what it says itself; how large they are
 # shows only while it runs.
 ASSUMED_NUMBER = 1_000.0
-ASSUMED_TEXT = 256.0
+ASSUMED_TEXT = TEXT_LENGTH
 ASSUMED_ITEMS = 100.0
 ASSUMED_ROWS = 10_000.0
 

@@ -4,12 +4,11 @@ import re
 from collections.abc import Sequence
 
 from service.guard.costs.bounds import Bound
-from service.guard.costs.limits import ASSUMED_TEXT, too_expensive
-from service.model.patterns.backtracking import backtracking, like_steps
+from service.guard.costs.limits import shown, too_expensive
+from service.model.patterns.backtracking import MOST_STEPS, TEXT_LENGTH, backtracking, like_steps
 
 _EXPRESSIONS = {"RLike", "RegExpExtract", "RegExpExtractAll", "RegExpReplace", "RegExpInStr", "StringSplit"}
 PATTERNS = frozenset({*_EXPRESSIONS, "StringToMap", "Like"})
-_MOST = 1e10
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
 _WAY_OUT = "Use fewer repetitions, such as one [^,]* between commas, or LIKE with fewer %"
 
@@ -41,14 +40,14 @@ def check_hidden_patterns(plan_json: str, text: str) -> None:
         return
     for single, double in _QUOTED.findall(text):
         pattern = single or double
-        _check(like_steps(pattern, ASSUMED_TEXT), "LIKE", pattern)
+        _check(like_steps(pattern, TEXT_LENGTH), "LIKE", pattern)
 
 
 def _check(steps: float, name: str, pattern: str | None) -> None:
-    if steps > _MOST:
+    if steps > MOST_STEPS:
         raise too_expensive(
             f"{name} with the pattern {(pattern or '')[:60]!r} may take {_shown(steps)} steps for one text",
-            "10,000,000,000 are allowed",
+            f"{shown(MOST_STEPS)} are allowed",
             _WAY_OUT,
         )
 

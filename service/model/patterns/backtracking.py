@@ -11,6 +11,9 @@ from functools import lru_cache
 
 from service.model.patterns.parser import EVERY, MAX_LENGTH, Part, Unread, parse
 
+MOST_STEPS = 1e10
+# What is assumed of a text in a table.
+TEXT_LENGTH = 256.0
 _MAX_LOOP = 60
 _MAX_STATES = 4_000
 # A repetition with more is treated as one without an end.
@@ -124,6 +127,18 @@ def backtracking(pattern: str) -> Backtracking:
         # What is not valid fails in Spark, and has its own error.
         loops = sum(pattern.count(sign) for sign in "*+{")
         return Backtracking(loops + 1, is_exponential=loops > 2 and ")" in pattern)
+
+
+def problem_of(operator: str, pattern: str) -> str | None:
+    """Why a pattern of RLIKE, LIKE or ILIKE must not be matched with texts in tables; None if it may."""
+    if operator in ("like", "ilike"):
+        steps, way_out = like_steps(pattern, TEXT_LENGTH), "use fewer %"
+    else:
+        steps = backtracking(pattern).steps(TEXT_LENGTH)
+        way_out = "do not repeat what is repeated inside, as in (a+)+, and repeat less"
+    if steps <= MOST_STEPS:
+        return None
+    return f"the pattern {pattern[:60]!r} may take far too long, as it can match a text in many ways; {way_out}"
 
 
 def like_steps(pattern: str, length: float, escape: str = "\\") -> float:
