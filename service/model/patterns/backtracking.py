@@ -16,6 +16,8 @@ MOST_STEPS = 1e10
 TEXT_LENGTH = 256.0
 _MAX_LOOP = 60
 _MAX_STATES = 4_000
+_MAX_EDGES = 20_000
+_MOST_DEGREE = 20
 # A repetition with more is treated as one without an end.
 _FEW = 4
 # A loop over more than one character takes a part of the stack for each time around.
@@ -34,11 +36,12 @@ class Backtracking:
 
     def steps(self, length: float) -> float:
         """The most steps for a text of this length."""
+        length = max(length, 1.0)
         if self.is_recursive and length > _STACK:
             return math.inf
         if self.is_exponential:
             return math.pow(2.0, min(length, 1000.0))
-        return math.pow(length, self.degree) / math.factorial(self.degree)
+        return math.exp(min(self.degree * math.log(length) - math.lgamma(self.degree + 1), 700.0))
 
 
 @dataclass(slots=True)
@@ -48,6 +51,9 @@ class _Automaton:
     doubled: set[tuple[int, int]] = field(default_factory=set)
     ahead: list[Part] = field(default_factory=list)
     is_recursive: bool = False
+    is_atomic: bool = False
+    """Whether what is added now is never tried again in another way."""
+    edges: int = 0
 
     def add(self, part: Part) -> tuple[bool, set[int], set[int]]:
         """Add the states of a part: whether it can be empty, and its first and last states."""
@@ -86,14 +92,16 @@ class _Automaton:
     def repeated(self, part: Part) -> tuple[bool, set[int], set[int]]:
         inside, most = part.parts[0], part.most
         varies = part.least != most or not _is_fixed(inside)
-        is_loop = (most is None or most > _FEW) and varies and not part.is_possessive
+        is_loop = (most is None or most > _FEW) and varies and not part.is_possessive and not self.is_atomic
         copies = 1 if is_loop or part.is_possessive else max(1, min(most or 1, _FEW))
         optional = [Part("repeat", (inside,), least=0, most=1)] if part.least < (most or 0) and copies > 1 else []
         if copies > 1:
             needed = min(part.least, copies)
             empty, first, last = self.in_sequence((inside,) * needed + tuple(optional * (copies - needed)))
         else:
+            before, self.is_atomic = self.is_atomic, self.is_atomic or part.is_possessive
             empty, first, last = self.add(inside)
+            self.is_atomic = before
         if is_loop:
             self.is_recursive |= most is None and inside.kind != "chars"
             self.connect(last, first)
@@ -102,6 +110,9 @@ class _Automaton:
         return empty or part.least == 0, first, last
 
     def connect(self, last: set[int], first: set[int]) -> None:
+        self.edges += len(last) * len(first)
+        if self.edges > _MAX_EDGES:
+            raise Unread("the pattern has too many ways from one character to the next")
         for one in last:
             for other in first:
                 if other in self.follow[one]:
@@ -254,6 +265,8 @@ def _degree(automaton: _Automaton, loops: list[set[int]]) -> int:
                 and _leads(automaton, loops[earlier], loops[later], shared)
             ):
                 longest[later] = longest[earlier] + 1
+                if longest[later] > _MOST_DEGREE:
+                    return longest[later]
     return max(longest, default=0)
 
 
