@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from service.guard.costs.bounds import Bound, array
-from service.guard.costs.limits import MB, QueryLimits, shown, shown_bytes, too_expensive
+from service.guard.costs.limits import MB, QueryLimits, shown, shown_bytes, sql_name, too_expensive
 from service.guard.functions import split_words
 from service.guard.nodes import Node
 
@@ -21,7 +21,7 @@ def result(node: Node, args: Sequence[Bound], limits: QueryLimits, rows: float, 
     most = limits.value_bytes * (8 if grouped else 1)
     if total > most:
         raise too_expensive(
-            f"{node.name} may collect {shown(rows)} values, {shown_bytes(total)}",
+            f"{sql_name(node.name)} may collect {shown(rows)} values, {shown_bytes(total)}",
             f"{shown_bytes(most)} are allowed (queries.max_value_mb)",
             "Collect from fewer rows, or count instead",
         )
@@ -79,7 +79,7 @@ def check_sketch(node: Node, args: Sequence[Bound]) -> None:
     size = buffer(node, args) if buffer else 0.0
     if size > _MOST_BUFFER:
         raise too_expensive(
-            f"{node.name} needs {shown_bytes(size)} for each group to be as exact as asked",
+            f"{sql_name(node.name)} needs {shown_bytes(size)} for each group to be as exact as asked",
             f"{shown_bytes(_MOST_BUFFER)} are allowed",
             "Ask for a larger error or a smaller accuracy",
         )

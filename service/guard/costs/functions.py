@@ -289,7 +289,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Alias", "MapKeys", "MapValues", "MapEntries", "MapFromEntries", "Collate"), _first),
     **dict.fromkeys(("Substring", "Left", "Right", "StringTrim", "StringTrimLeft", "StringTrimRight"), _first),
     **dict.fromkeys(("SubstringIndex", "ArrayFilter", "MapFilter", "Max", "Min", "First", "Last"), _first),
-    **dict.fromkeys(("MaxBy", "MinBy", "AnyValue", "NthValue", "AggregateExpression"), _first),
+    **dict.fromkeys(("MaxBy", "MinBy", "AnyValue", "NthValue"), _first),
     **dict.fromkeys(("WindowExpression", "Lag", "Lead", "Mode"), _first), "OuterReference": _first,
     **dict.fromkeys(("GetArrayItem", "GetMapValue", "ElementAt", "TryElementAt", "Get", "GetStructField"), _item),
     **dict.fromkeys(("ArrayMax", "ArrayMin", "GetArrayStructFields", "UnresolvedExtractValue"), _item),
@@ -307,6 +307,10 @@ RULES: dict[str, Rule] = {
     "CurrentDate": _now, "CurrentTimestamp": _now_time, "Now": _now_time, "LocalTimestamp": _now_time,
     **dict.fromkeys(("CreateNamedStruct", "CreateStruct"), _records), "CreateArray": _array, "CreateMap": _map,
 }  # fmt: skip
+
+
+# These return one of their arguments, or a part of it.
+PASSING = frozenset(name for name, rule in RULES.items() if rule in (_first, _item, _choice, _case, _if, _last))
 
 
 def made_of(name: str, args: Sequence[Bound]) -> Bound:

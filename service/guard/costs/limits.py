@@ -1,5 +1,6 @@
 """What a query may cost, and the refusal of one that may cost more."""
 
+import re
 from dataclasses import dataclass
 
 from service.errors import QueryTooExpensive
@@ -42,6 +43,34 @@ class QueryLimits:
 def too_expensive(what: str, bound: str, way_out: str) -> QueryTooExpensive:
     """The refusal: what is too much, its bound, and what to do instead."""
     return QueryTooExpensive(f"sql is too expensive: {what}; at most {bound}. {way_out}", field="sql")
+
+
+_NAMES = {
+    "StringRepeat": "repeat",
+    "StringSpace": "space",
+    "StringLPad": "lpad",
+    "StringRPad": "rpad",
+    "StringReplace": "replace",
+    "StringTranslate": "translate",
+    "RegExpReplace": "regexp_replace",
+    "RegExpExtract": "regexp_extract",
+    "RegExpExtractAll": "regexp_extract_all",
+    "StringSplit": "split",
+    "StringToMap": "str_to_map",
+    "ArrayAggregate": "aggregate",
+    "ArrayTransform": "transform",
+    "AttributeReference": "a column",
+    "NamedLambdaVariable": "a lambda function's argument",
+    "HyperLogLogPlusPlus": "approx_count_distinct",
+    "ApproximatePercentile": "approx_percentile",
+    "CountMinSketchAgg": "count_min_sketch",
+    "StructsToJson": "to_json",
+}
+
+
+def sql_name(class_name: str) -> str:
+    """What SQL calls the function of an expression's class."""
+    return _NAMES.get(class_name) or re.sub(r"(?<!^)(?=[A-Z])", "_", class_name).lower()
 
 
 def shown(number: float) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from service.guard.costs.bounds import Bound
-from service.guard.costs.limits import shown, too_expensive
+from service.guard.costs.limits import shown, sql_name, too_expensive
 from service.model.patterns.backtracking import MOST_STEPS, TEXT_LENGTH, backtracking, like_steps
 
 _EXPRESSIONS = {"RLike", "RegExpExtract", "RegExpExtractAll", "RegExpReplace", "RegExpInStr", "StringSplit"}
@@ -25,12 +25,12 @@ def steps(name: str, args: Sequence[Bound]) -> float:
     for pattern in args[1:] if name == "StringToMap" else args[1:2]:
         if pattern.text is None:
             raise too_expensive(
-                f"the regular expression of {name} is not a literal, so nobody knows how long it takes",
+                f"the regular expression of {sql_name(name)} is not a literal, so nobody knows how long it takes",
                 "a literal is allowed",
                 "Write it as a literal or a parameter; for plain text use contains, replace or split_part",
             )
         found = max(found, backtracking(pattern.text).steps(length))
-        _check(found, name, pattern.text)
+        _check(found, sql_name(name), pattern.text)
     return 0.0
 
 

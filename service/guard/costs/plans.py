@@ -91,17 +91,26 @@ class PlanCosts:
         for one in node.all_trees():
             if id(one.fields) not in listed:
                 evaluation.bound(one)
-        if evaluation.steps > _COSTLY_ROW and evaluation.steps * rows > self._limits.rows * 100:
+        steps = evaluation.steps if grouped is None else evaluation.steps_in_aggregates
+        if steps > _COSTLY_ROW and steps * rows > self._limits.rows * 100:
             raise too_expensive(
-                f"{shown(rows)} rows take {shown(evaluation.steps)} steps each to compute",
+                f"{shown(rows)} rows take {shown(steps)} steps each to compute",
                 f"{shown(self._limits.rows * 100)} steps are allowed in all",
                 "Filter the rows first, or do less for each",
             )
         return PlanRows(rows if count is None else count, {**below.columns, **made})
 
-    def _subquery(self, node: Node) -> Bound:
+    def _subquery(self, node: Node, rows: float) -> Bound:
+        """The bound of a subquery's value in a part of the plan with so many rows."""
         plan = tree(node.fields["plan"])
         found = self.rows(plan, ())
+        if node.fields.get("outerAttrs") and not any(map(_has_outer_equality, _filters(plan))):
+            self._checked(
+                rows * found.count,
+                [rows, found.count],
+                "a subquery without an equality between its columns and those outside",
+                "Compare columns for equality, or filter both first",
+            )
         output = _output(plan, found)
         return found.columns[output[0]] if output else Bound()
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from service.guard.costs import aggregates, matching
 from service.guard.costs.bounds import DAY, Bound, array, column, full_range, hull, literal, numbers
-from service.guard.costs.functions import made_of
-from service.guard.costs.limits import QueryLimits, shown, shown_bytes, too_expensive
+from service.guard.costs.functions import PASSING, made_of
+from service.guard.costs.limits import QueryLimits, shown, shown_bytes, sql_name, too_expensive
 from service.guard.nodes import Node, is_plan_class
 
 _OVER_ELEMENTS = frozenset({"ArrayFilter", "ArrayExists", "ArrayForAll", "MapFilter", "ArraySort"})
@@ -26,12 +26,14 @@ class Evaluation:
         self,
         limits: QueryLimits,
         columns: Mapping[int, Bound],
-        subquery: Callable[[Node], Bound],
+        subquery: Callable[[Node, float], Bound],
         rows: float = 1.0,
         grouped: bool = False,
     ) -> None:
         self.steps = 0.0
-        """Of one row."""
+        """Of one row, or of one group."""
+        self.steps_in_aggregates = 0.0
+        """Of one row of a group."""
         self._limits = limits
         self._columns = columns
         self._subquery = subquery
@@ -46,7 +48,7 @@ class Evaluation:
         if special is not None:
             found = special(self, node)
         elif node.name in _SUBQUERIES:
-            found = self._subquery(node)
+            found = self._subquery(node, self._rows)
         else:
             args = [self.bound(child) for child in node.children]
             for tree in node.all_trees():
@@ -54,8 +56,10 @@ class Evaluation:
                     args.append(self.bound(tree))
             self._check_work(node, args)
             found = made_of(node.name, args)
-        self.step(1 + found.size / _STEP_BYTES)
-        return self._checked(node, found)
+        found = self._checked(node, found)
+        passes_on = node.name in PASSING or node.name in aggregates.COLLECTED
+        self.step(1.0 if passes_on else 1.0 + found.size / _STEP_BYTES)
+        return found
 
     def step(self, count: float) -> None:
         self.steps += count * self._times
@@ -70,7 +74,7 @@ class Evaluation:
         # An element of an array has at least a reference to it.
         size = max(found.size, found.items * 4 if found.element else 0.0)
         if size > self._limits.value_bytes or math.isnan(size):
-            what = f"a value of {node.name} may have {shown_bytes(size)}"
+            what = f"a value of {sql_name(node.name)} may have {shown_bytes(size)}"
             if found.element:
                 what += f" in {shown(found.items)} elements"
             raise too_expensive(
@@ -163,6 +167,13 @@ class Evaluation:
         self._lambda(merge, [found, values.inside], values.items)
         return self._lambda(node.children[3], [found], 1.0) if len(node.children) > 3 else found
 
+    def _of_rows(self, node: Node) -> Bound:
+        """An aggregate function, with its filter: its arguments are computed for each row of the group."""
+        before = self.steps
+        first, *_ = [self.bound(child) for child in node.children]
+        self.steps_in_aggregates += self.steps - before
+        return first
+
     def _aggregate(self, node: Node) -> Bound:
         args = [self.bound(child) for child in node.children]
         aggregates.check_sketch(node, args)
@@ -202,5 +213,6 @@ _SPECIAL: dict[str, Callable[[Evaluation, Node], Bound]] = {
     **dict.fromkeys(_OVER_ELEMENTS, Evaluation._over_elements),
     **dict.fromkeys(_MAPPED, Evaluation._mapped),
     "ArrayAggregate": Evaluation._aggregated,
+    "AggregateExpression": Evaluation._of_rows,
     **dict.fromkeys(aggregates.COLLECTED, Evaluation._aggregate),
 }
