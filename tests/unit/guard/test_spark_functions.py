@@ -1,8 +1,4 @@
-"""Every function of the pinned Spark is either allowed or refused, on purpose.
-
-`spark_functions.json` has the functions of Spark and their classes. `tests/integration/test_spark_functions.py` compares
-it with Spark itself.
-"""
+"""Every function of the pinned Spark is either allowed or refused, on purpose, by its name and class."""
 
 import json
 from pathlib import Path
