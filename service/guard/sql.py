@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.errors import InvalidQuery, nearest
+from service.guard.costs.expansion import check_expansion
 from service.guard.costs.limits import QueryLimits
+from service.guard.costs.literals import check_literals
 from service.guard.costs.matching import check_hidden_patterns
 from service.guard.costs.plans import PlanCosts
 from service.guard.costs.shape import check_shape
@@ -112,14 +114,17 @@ class QueryBounds:
     """How many rows of the result are in memory at the same time."""
 
 
-def check_parsed(plan_json: str, limits: QueryLimits) -> SelectReferences:
+def check_parsed(plan_json: str, limits: QueryLimits, params: Mapping[str, Any] | None = None) -> SelectReferences:
     """The references of a parsed SELECT. Raises InvalidQuery if anything in it is not allowed, and QueryTooExpensive if
     it is too large to plan."""
     walk = _Parsed()
     with _refusing_depth():
         plan = json.loads(plan_json)
         walk.tree(plan, frozenset())
-        check_shape(tree(plan), limits)
+        root = tree(plan)
+        check_shape(root, limits)
+        check_expansion(root, limits)
+        check_literals(root, limits, params or {})
     return SelectReferences(frozenset(walk.tables), frozenset(walk.with_names), frozenset(walk.parameters))
 
 

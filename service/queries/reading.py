@@ -127,7 +127,7 @@ def read_sql(
     """A query in SQL: one SELECT, which the SQL sandbox must allow; Forbidden as for a query in JSON."""
     if len(sql) > _MAX_SQL:
         raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")
-    references = check_parsed(engine.run_for(call, tenant_sql.parse, sql), options.limits)
+    references = check_parsed(engine.run_for(call, tenant_sql.parse, sql), options.limits, params)
     _check_params(references, params)
     # Only the plan shows options, and the places of names with a namespace; it takes a while.
     needs_plan = any(table.namespace for table in references.tables) or _OPTIONS.search(sql)

@@ -21,17 +21,20 @@ def steps(name: str, args: Sequence[Bound]) -> float:
         found = length if args[1].text is None else like_steps(args[1].text, length)
         _check(found, "LIKE", args[1].text)
         return 0.0
-    found = length
     for pattern in args[1:] if name == "StringToMap" else args[1:2]:
-        if pattern.text is None:
-            raise too_expensive(
-                f"the regular expression of {sql_name(name)} is not a literal, so nobody knows how long it takes",
-                "a literal is allowed",
-                "Write it as a literal or a parameter; for plain text use contains, replace or split_part",
-            )
-        found = max(found, backtracking(pattern.text).steps(length))
-        _check(found, sql_name(name), pattern.text)
+        check_pattern(sql_name(name), pattern, length)
     return 0.0
+
+
+def check_pattern(function: str, pattern: Bound, length: float) -> None:
+    """Raise QueryTooExpensive if a regular expression may take too long for a text of this length, or is no literal."""
+    if pattern.text is None:
+        raise too_expensive(
+            f"the regular expression of {function} is not a literal, so nobody knows how long it takes",
+            "a literal is allowed",
+            "Write it as a literal or a parameter; for plain text use contains, replace or split_part",
+        )
+    _check(max(length, backtracking(pattern.text).steps(length)), function, pattern.text)
 
 
 def check_hidden_patterns(plan_json: str, text: str) -> None:

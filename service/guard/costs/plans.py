@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from service.guard.costs.bounds import Bound, column, hull
+from service.guard.costs.bounds import Bound, column, hull, literal
 from service.guard.costs.joins import equal_columns, is_joined
 from service.guard.costs.limits import ASSUMED_ROWS, QueryLimits, shown, shown_bytes, too_expensive
 from service.guard.costs.values import Evaluation, grown
@@ -12,6 +12,8 @@ from service.guard.nodes import Node, id_of, tree
 # How often Spark repeats a recursive query, and how many rows it may make (its defaults).
 _LEVELS = 100.0
 _RECURSIVE_ROWS = 1_000_000.0
+_MOST_LEVELS = 1_000.0
+_VISITS = 10
 # PlanRows that are narrower than this are not worth counting.
 _WIDE = 16_384.0
 _COSTLY_ROW = 10_000.0
@@ -37,6 +39,7 @@ class PlanCosts:
         self._listed = listed
         self._with: dict[int, tuple[PlanRows, list[int]]] = {}
         self._loops: dict[int, list[Bound]] = {}
+        self._visits = 0
 
     def check(self, plan: Node, most_rows: float) -> None:
         """Raise QueryTooExpensive if the plan may cost too much; at most so many of its rows are returned."""
@@ -52,6 +55,7 @@ class PlanCosts:
 
     def rows(self, node: Node, equal: Sequence[tuple[frozenset[int], frozenset[int]]]) -> PlanRows:
         """The rows of a part of the plan; `equal` are sets of columns of which conditions above it compare values."""
+        self._visit()
         if node.name == "Filter":
             condition = node.trees("condition")
             below = self.rows(node.children[0], [*equal, *equal_columns(condition)])
@@ -67,6 +71,16 @@ class PlanCosts:
             return self._leaf(node)
         merged = PlanRows(inputs[0].count, {i: b for one in inputs for i, b in one.columns.items()})
         return self._computed(node, merged, node.trees("projectList"))
+
+    def _visit(self) -> None:
+        """Count the nodes that are looked at: lambda functions in lambda functions are looked at several times."""
+        self._visits += 1
+        if self._visits > self._limits.nodes * _VISITS:
+            raise too_expensive(
+                "its lambda functions and recursive queries are nested too deeply",
+                f"{shown(self._limits.nodes * _VISITS)} nodes are allowed",
+                "Flatten them",
+            )
 
     def _leaf(self, node: Node) -> PlanRows:
         columns = {one.expr_id: column(one.fields.get("dataType")) for one in node.trees("output")}
@@ -85,7 +99,7 @@ class PlanCosts:
     ) -> PlanRows:
         """The rows with the expressions of a node, of which the outputs make columns."""
         rows = below.count
-        evaluation = Evaluation(self._limits, below.columns, self._subquery, rows, bool(grouped))
+        evaluation = Evaluation(self._limits, below.columns, self._subquery, self._visit, rows, bool(grouped))
         made = {output.expr_id: evaluation.bound(output) for output in outputs}
         listed = {id(output.fields) for output in outputs}
         for one in node.all_trees():
@@ -155,7 +169,7 @@ class PlanCosts:
 
     def _generated(self, node: Node) -> PlanRows:
         below = self.rows(node.children[0], ())
-        evaluation = Evaluation(self._limits, below.columns, self._subquery, below.count)
+        evaluation = Evaluation(self._limits, below.columns, self._subquery, self._visit, below.count)
         [generator] = node.trees("generator")
         args = [evaluation.bound(child) for child in generator.children]
         inside = hull([arg.inside for arg in args]) if args else Bound()
@@ -186,7 +200,26 @@ class PlanCosts:
     def _windowed(self, node: Node) -> PlanRows:
         below = self.rows(node.children[0], ())
         grouped = bool(node.trees("partitionSpec"))
+        for one in node.trees("windowExpressions"):
+            self._check_frames(one, below.count / (100 if grouped else 1))
         return self._computed(node, below, node.trees("windowExpressions"), grouped)
+
+    def _check_frames(self, node: Node, rows: float) -> None:
+        """Refuse frames that are computed again for each row, and are long."""
+        for child in node.children:
+            self._check_frames(child, rows)
+        if node.name != "SpecifiedWindowFrame" or node.children[0].name == "UnboundedPreceding$":
+            return
+        sides = [side.fields.get("value") for side in node.children if side.name in ("Literal", "UnaryMinus")]
+        by_rows = "RowFrame" in str(node.fields.get("frameType"))
+        ends = node.children[1].name != "UnboundedFollowing$"
+        length = sum(abs(literal(side, "integer").high) for side in sides if side) + 1 if by_rows and ends else rows
+        if rows * min(length, rows) > self._limits.rows * 100:
+            raise too_expensive(
+                f"a window frame of {shown(min(length, rows))} rows is computed for each of {shown(rows)} rows",
+                f"{shown(self._limits.rows * 100)} are allowed in all",
+                "Begin the frame with UNBOUNDED PRECEDING, or make it shorter",
+            )
 
     def _expanded(self, node: Node) -> PlanRows:
         below = self.rows(node.children[0], ())
@@ -199,7 +232,7 @@ class PlanCosts:
             "its grouping sets",
             "Use fewer grouping sets",
         )
-        evaluation = Evaluation(self._limits, below.columns, self._subquery)
+        evaluation = Evaluation(self._limits, below.columns, self._subquery, self._visit)
         names = [one.expr_id for one in node.trees("output")]
         made = {name: evaluation.bound(one) for name, one in zip(names, first, strict=False)}
         return PlanRows(count, {**found.columns, **made})
@@ -216,7 +249,7 @@ class PlanCosts:
 
     def _limited(self, node: Node) -> PlanRows:
         below = self.rows(node.children[0], ())
-        evaluation = Evaluation(self._limits, below.columns, self._subquery)
+        evaluation = Evaluation(self._limits, below.columns, self._subquery, self._visit)
         limits = [evaluation.bound(one) for one in node.trees("limitExpr")]
         # Without an order, Spark stops reading once it has enough rows.
         return replace(below, count=min([below.count, *(one.high for one in limits)]))
@@ -240,9 +273,16 @@ class PlanCosts:
         first = [anchor.columns[i] for i in _output(node.children[0], anchor)]
         loop = int(node.fields["id"])
 
+        levels = float(node.fields.get("maxDepth") or _LEVELS)
+        if levels > _MOST_LEVELS:
+            raise too_expensive(
+                f"it may repeat its recursive query {shown(levels)} times",
+                f"{shown(_MOST_LEVELS)} are allowed",
+                "Use fewer",
+            )
         second = self._again(node, loop, first)
         third = self._again(node, loop, second)
-        every = [grown(*one, _LEVELS) for one in zip(first, second, third, strict=True)]
+        every = [grown(*one, levels) for one in zip(first, second, third, strict=True)]
         self._again(node, loop, every)
         names = [id_of(one) for one in node.fields.get("outputAttrIds") or []]
         return PlanRows(_RECURSIVE_ROWS, dict(zip(names, every, strict=False)))

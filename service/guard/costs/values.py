@@ -27,6 +27,7 @@ class Evaluation:
         limits: QueryLimits,
         columns: Mapping[int, Bound],
         subquery: Callable[[Node, float], Bound],
+        visit: Callable[[], None],
         rows: float = 1.0,
         grouped: bool = False,
     ) -> None:
@@ -37,6 +38,7 @@ class Evaluation:
         self._limits = limits
         self._columns = columns
         self._subquery = subquery
+        self._visit = visit
         self._rows = rows
         self._grouped = grouped
         self._variables: dict[int, Bound] = {}
@@ -44,6 +46,7 @@ class Evaluation:
 
     def bound(self, node: Node) -> Bound:
         """The bound of an expression. Raises QueryTooExpensive if it is beyond the limits."""
+        self._visit()
         special = _SPECIAL.get(node.name)
         if special is not None:
             found = special(self, node)
