@@ -16,7 +16,7 @@ from service.guard.costs.expansion import check_expansion
 from service.guard.costs.limits import QueryLimits
 from service.guard.costs.literals import check_literals
 from service.guard.costs.matching import check_hidden_patterns
-from service.guard.costs.plans import PlanCosts
+from service.guard.costs.plans import Listed, PlanCosts
 from service.guard.costs.shape import check_shape
 from service.guard.functions import FUNCTIONS, GENERATORS, split_words
 from service.guard.nodes import class_name, is_plan_class, is_tree, tree
@@ -81,6 +81,7 @@ _NEVER = split_words(
     """
 )
 _NAME = re.compile(r"\[([A-Za-z0-9_-]+)(?:, ([A-Za-z0-9_-]+))?\]")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE]\+?\d{1,3})?")
 _WITH_NAME = re.compile(r"[\w-]+")
 _FUNCTION = re.compile(r"\[?([A-Za-z_][A-Za-z0-9_]*)\]?")
 
@@ -112,6 +113,15 @@ class QueryBounds:
     """How many rows each view has, as far as that is known."""
     most_rows: float = 1.0
     """How many rows of the result are in memory at the same time."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def listed(self) -> Listed:
+        """What VALUES may have. The JSON omits it, but all of it is in the text or in the parameters."""
+        text = f"{self.text} {list(self.params.values())}" if self.params else self.text
+        numbers = (float(number) for number in _NUMBER.findall(text))
+        # Each row takes two characters at least.
+        return Listed(len(text) / 2, float(len(text)), max(numbers, default=1.0))
 
 
 def check_parsed(plan_json: str, limits: QueryLimits, params: Mapping[str, Any] | None = None) -> SelectReferences:
@@ -141,8 +151,7 @@ def check_analysed(plan_json: str, costs: QueryBounds) -> int:
                 raise _refused(name)
             found += is_leaf and name == "DataSourceV2Relation"
         check_hidden_patterns(plan_json, costs.text)
-        # Each row of VALUES takes two characters at least.
-        PlanCosts(costs.limits, costs.rows, len(costs.text) / 2).check(tree(plan), costs.most_rows)
+        PlanCosts(costs.limits, costs.rows, costs.listed).check(tree(plan), costs.most_rows)
     return found
 
 

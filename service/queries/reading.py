@@ -148,7 +148,7 @@ def read_sql(
         rows[view] = float(table.row_count(pin.snapshot_id))
         tables.append((table, pin.snapshot_id))
         pins.append(pin)
-    costs = QueryBounds(options.limits, sql, rows, options.limit + 1.0)
+    costs = QueryBounds(options.limits, sql, rows, options.limit + 1.0, params)
     # A stream holds one row, or a batch of rows that are not wide.
     of_stream = replace(costs, most_rows=1.0)
     statement = UntrustedSelect(named.text, params, views, options.limit, options.offset, options.explain)

@@ -30,10 +30,30 @@ class PlanRows:
     columns: Columns
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What VALUES may have at most: rows, bytes of a value, and a number."""
+
+    rows: float
+    size: float
+    number: float
+
+    def bound(self, kind: object) -> Bound:
+        """The bound of a column of this type."""
+
+        def of(one: Bound) -> Bound:
+            element = None if one.element is None else of(one.element)
+            return replace(
+                one, size=max(one.size, self.size), low=-self.number, high=self.number, element=element, known=True
+            )
+
+        return of(column(kind))
+
+
 class PlanCosts:
     """The rows of the parts of one plan. `rows` has how many each view has, and `listed` bounds those of VALUES."""
 
-    def __init__(self, limits: QueryLimits, rows: Mapping[str, float], listed: float) -> None:
+    def __init__(self, limits: QueryLimits, rows: Mapping[str, float], listed: Listed) -> None:
         self._limits = limits
         self._known_rows = rows
         self._listed = listed
@@ -83,9 +103,10 @@ class PlanCosts:
             )
 
     def _leaf(self, node: Node) -> PlanRows:
-        columns = {one.expr_id: column(one.fields.get("dataType")) for one in node.trees("output")}
+        of = self._listed.bound if node.name == "LocalRelation" else column
+        columns = {one.expr_id: of(one.fields.get("dataType")) for one in node.trees("output")}
         if node.name == "LocalRelation":
-            return PlanRows(self._listed, columns)
+            return PlanRows(self._listed.rows, columns)
         return PlanRows(1.0 if node.name == "OneRowRelation" else ASSUMED_ROWS, columns)
 
     def _view(self, node: Node) -> PlanRows:

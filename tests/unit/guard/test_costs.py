@@ -8,7 +8,7 @@ import pytest
 
 from service.errors import QueryTooExpensive
 from service.guard.costs.limits import QueryLimits
-from service.guard.sql import QueryBounds, check_analysed, check_parsed
+from service.guard.sql import QueryBounds, check_analysed
 from service.settings import QuerySettings
 
 LIMITS = QueryLimits.of(QuerySettings())
@@ -261,67 +261,6 @@ def test_a_recursive_query_is_followed_through_all_its_rounds() -> None:
     refused(with_recursive(fn("Concat", col(20), col(20)), lit("a")))
 
 
-def relation(name: str) -> Nodes:
-    return plan(
-        "UnresolvedRelation", package="analysis", multipartIdentifier=f"[{name}]", options=None, isStreaming=False
-    )
-
-
-def parsed(nodes: Nodes) -> None:
-    check_parsed(json.dumps(nodes), LIMITS)
-
-
-def unparsed(nodes: Nodes) -> str:
-    with pytest.raises(QueryTooExpensive) as caught:
-        parsed(nodes)
-    return caught.value.message
-
-
-def doubled(levels: int) -> Nodes:
-    relations = [{"_1": "a0", "_2": relation("t")}]
-    for level in range(1, levels + 1):
-        both = plan("Union", relation(f"a{level - 1}"), relation(f"a{level - 1}"))
-        relations.append({"_1": f"a{level}", "_2": both})
-    child = relation(f"a{levels}")
-    return plan("UnresolvedWith", child, package="analysis", cteRelations=relations, allowRecursion=False)
-
-
-def test_a_with_clause_counts_at_each_place_that_names_it() -> None:
-    parsed(doubled(4))
-    assert "a WITH clause at each place" in unparsed(doubled(20))
-    # It is counted without being copied.
-    unparsed(doubled(300))
-
-
-def test_joins_and_grouping_sets_are_counted_before_the_query_is_analysed() -> None:
-    def joins(count: int) -> Nodes:
-        nodes = relation("t")
-        for _ in range(count):
-            nodes = plan("Join", nodes, relation("u"), joinType={"object": "Inner$"}, hint=None)
-        return nodes
-
-    def cube(count: int) -> Nodes:
-        columns = [plan("UnresolvedAttribute", package="analysis", nameParts=f"[c{i}]") for i in range(count)]
-        sets = fn("Cube", *columns, groupingSetIndexes=None)
-        return plan("Aggregate", relation("t"), groupingExpressions=[sets], aggregateExpressions=[])
-
-    parsed(joins(20))
-    assert "31 joins" in unparsed(joins(31))
-    parsed(cube(8))
-    assert "1,048,576 grouping sets" in unparsed(cube(20))
-
-
-@pytest.mark.parametrize(("width", "slide", "is_fine"), [("1 day", "1 hour", True), ("365 days", "1 second", False)])
-def test_a_row_is_in_few_time_windows(width: str, slide: str, is_fine: bool) -> None:
-    arguments = [plan("UnresolvedAttribute", package="analysis", nameParts="[ts]"), lit(width), lit(slide)]
-    call = plan("UnresolvedFunction", *arguments, package="analysis", nameParts="[window]")
-    nodes = plan("Project", relation("t"), projectList=[call])
-    if is_fine:
-        parsed(nodes)
-    else:
-        assert "windows" in unparsed(nodes)
-
-
 def test_patterns_of_queries_are_bounded_and_literal() -> None:
     value(fn("RLike", col(1), lit("^[a-z]+$")))
     value(fn("Like", col(1), fn("Concat", lit("%"), col(2), lit("%"))))
@@ -337,3 +276,32 @@ def test_the_patterns_that_a_plan_does_not_show_are_read_from_the_text() -> None
     check_analysed(json.dumps(nodes), QueryBounds(LIMITS, "SELECT s LIKE ALL ('%a', 'b%') FROM a"))
     with pytest.raises(QueryTooExpensive):
         check_analysed(json.dumps(nodes), QueryBounds(LIMITS, "SELECT s LIKE ALL ('%a%a%a%a%a%a%b') FROM a"))
+
+
+def test_a_value_of_values_is_at_most_what_the_text_has() -> None:
+    nodes = project(plan("LocalRelation", output=[col(1, "integer")], data=None), repeat(lit("x"), col(1, "integer")))
+    check_analysed(json.dumps(nodes), QueryBounds(LIMITS, "SELECT repeat('x', n) FROM VALUES (5000) AS v(n)"))
+    for text, params in ("VALUES (2000000000) AS v(n)", {}), ("VALUES (:n) AS v(n)", {"n": 2_000_000_000}):
+        with pytest.raises(QueryTooExpensive):
+            check_analysed(json.dumps(nodes), QueryBounds(LIMITS, text, params=params))
+
+
+def test_a_long_frame_that_is_computed_for_each_row_is_refused() -> None:
+    def framed(lower: Nodes, upper: Nodes) -> Nodes:
+        frame = fn("SpecifiedWindowFrame", lower, upper, frameType={"object": "RowFrame$"})
+        over = fn("WindowExpression", fn("Sum", col(1, "long")), fn("WindowSpecDefinition", frame))
+        return plan("Window", A, windowExpressions=[named(over, next(_ids))], partitionSpec=[])
+
+    now = fn("CurrentRow$")
+    check(framed(fn("UnboundedPreceding$"), now), a=10_000_000)
+    check(framed(lit(-6), now), a=10_000_000)
+    refused(framed(lit(-10_000_000), now), a=10_000_000)
+    refused(framed(now, fn("UnboundedFollowing$")), a=10_000_000)
+    check(framed(now, fn("UnboundedFollowing$")), a=100_000)
+
+
+def test_lambda_functions_cannot_make_the_check_itself_expensive() -> None:
+    body = variable(1)
+    for _ in range(14):
+        body = fn("ArrayAggregate", fn("CreateArray", lit(1)), lit("a"), function(fn("Concat", body, variable(1)), 1, 2))
+    too_large(body)
