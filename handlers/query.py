@@ -20,6 +20,7 @@ from service.engine.session.engine import Engine
 from service.engine.session.scans import Scan
 from service.engine.sql.window import Window
 from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound
+from service.guard.costs.limits import QueryLimits
 from service.maintenance.advise.query_log import QueryLog
 from service.metrics.metrics import Metrics
 from service.model import cursor
@@ -194,6 +195,7 @@ def query(
     query_log: QueryLog,
     streams: Streams,
     dynamic: DynamicReads,
+    limits: QueryLimits,
 ) -> "QueryResult | Stream":
     """Read rows: filter, join, group and sort them, now or as of a time in the past."""
     form = _form(request, call)
@@ -202,7 +204,7 @@ def query(
         if form == "json"
         else partial(_stream, form, request, call, query_log, streams)
     )
-    return _read(request, call, engine, catalog, metrics, dynamic, run)
+    return _read(request, call, engine, catalog, metrics, _options(request, call, dynamic, limits), run)
 
 
 def _form(request: Query, call: Call) -> Form:
@@ -326,11 +328,10 @@ def _read(
     engine: Engine,
     catalog: Catalog,
     metrics: Metrics,
-    dynamic: DynamicReads,
+    options: ReadOptions,
     run: Callable[[Reading], QueryResult | Stream],
 ) -> QueryResult | Stream:
     started = time.monotonic()
-    options = _options(request, call, dynamic)
     for attempt in range(1, _TRIES + 1):
         try:
             if request.sql is None:
@@ -382,12 +383,14 @@ def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catal
     return read_sql(call, engine, catalog, sql, request.params or {}, options)
 
 
-def _options(request: Query, call: Call, dynamic: DynamicReads) -> ReadOptions:
+def _options(request: Query, call: Call, dynamic: DynamicReads, limits: QueryLimits) -> ReadOptions:
     # A stream has all rows unless the request has a limit.
     window = Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
     skipped, pins = _continued(request)
     of_pass, as_of = None, request.as_of
     if isinstance(as_of, OfPass):
         of_pass, as_of = dynamic.in_pass(request.tenant_id, as_of.pass_, call.principal), None
-    asked = (request.tenant_id, request.namespace, as_of, request.limit, skipped, request.explain)
-    return ReadOptions(*asked, window, of_pass, pins)
+    return ReadOptions(
+        *(request.tenant_id, request.namespace, as_of, request.limit, skipped),
+        *(request.explain, window, limits, of_pass, pins),
+    )

@@ -35,6 +35,7 @@ from service.edits.undo import Undos
 from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
+from service.guard.costs.limits import QueryLimits
 from service.host import class_archive, jars, presence, process_locks
 from service.host.logs import configure_logging
 from service.identity.compose import compose_identities, identity_parts
@@ -280,7 +281,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     return Parts(
         {Engine: engine, Catalog: catalog, Ledger: ledger},
         *identity_parts(settings, ledger, identities),
-        *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
+        *(settings, QueryLimits.of(settings.queries), iceberg, metrics, commits, holds),
+        *(jobs.records, small_files, query_log),
         *(jobs, Background(jobs, settings.limits.maintenance_threads, settings.limits.tenant_share), schedules),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
         *(edits, RowEdits(commits, backups, edits, small_files, writes), BulkUpserts(engine, edits, jobs)),

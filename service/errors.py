@@ -42,6 +42,7 @@ FirnError                      code                    status  retryable
 ├── BodyTooLarge               BODY_TOO_LARGE          413
 ├── KeyReused                  KEY_REUSED              422
 ├── ResponseTooLarge           RESPONSE_TOO_LARGE      422
+├── QueryTooExpensive          QUERY_TOO_EXPENSIVE     422
 ├── TooManyRequests            TOO_MANY_REQUESTS       429     yes
 ├── HeadTooLarge               HEAD_TOO_LARGE          431
 ├── Unavailable                UNAVAILABLE             503     yes
@@ -267,6 +268,10 @@ class KeyReused(FirnError, status=422): ...
 
 class ResponseTooLarge(FirnError, status=422):
     """The response to a read would be larger than a response may be."""
+
+
+class QueryTooExpensive(FirnError, status=422):
+    """The query would take, or took, more memory or work than one query may."""
 
 
 class TooManyRequests(FirnError, status=429, retryable=True): ...

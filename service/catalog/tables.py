@@ -174,6 +174,11 @@ class Table:
             )
         return self._snapshot(found)
 
+    def row_count(self, snapshot_id: int | None) -> int:
+        """How many rows a snapshot has at most; rows that delete files delete count, too."""
+        found = None if snapshot_id is None else self.iceberg.snapshot_by_id(snapshot_id)
+        return 0 if found is None else int(summary_of(found).get("total-records", 0))
+
     def committed_by(self, batch: str) -> Snapshot | None:
         """The newest snapshot committed by a batch, on any branch."""
         stamped = (s for s in reversed(self.iceberg.metadata.snapshots) if summary_of(s).get(BATCH_PROPERTY) == batch)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from service.catalog.tables import Catalog, Table
 from service.dynamic.query.compile import compile_query
@@ -12,8 +13,9 @@ from service.dynamic.query.tables import NamedTable, tables_named
 from service.engine.jobs.dynamic.analysed import analyse
 from service.engine.session.engine import Engine
 from service.engine.sql import tenant_sql
-from service.errors import InvalidQuery, TableNotFound
-from service.guard.sql import check_analysed, check_parsed
+from service.errors import InvalidQuery, QueryTooExpensive, TableNotFound
+from service.guard.costs.limits import QueryLimits
+from service.guard.sql import QueryBounds, check_analysed, check_parsed
 from service.model.call import Call
 from service.model.dynamic.definition import Definition
 from service.model.dynamic.plan import new
@@ -43,6 +45,7 @@ class Compiler:
 
     engine: Engine
     catalog: Catalog
+    limits: QueryLimits
 
     def compile(self, name: TableName, query: str, *, deduplicated: bool = False, call: Call | None = None) -> Compiled:
         """A query of the dynamic table `name`, which gives the tenant and the namespace of names without one."""
@@ -101,9 +104,9 @@ class Compiler:
         self, sql: str, query: str, views: dict[int, tuple[Field, ...]], call: Call | None
     ) -> tuple[Field, ...]:
         """The columns of a SELECT over views, which the SQL sandbox must allow."""
-        of = call or Call()
+        of, costs = call or Call(), QueryBounds(self.limits, sql)
         try:
-            references = check_parsed(self.engine.run_for(of, tenant_sql.parse, sql))
+            references = check_parsed(self.engine.run_for(of, tenant_sql.parse, sql), self.limits)
             if references.parameters:
                 name = min(references.parameters)
                 raise InvalidQuery(f"a dynamic table has no parameters; write a value instead of :{name}")
@@ -111,9 +114,11 @@ class Compiler:
             others = [one.table for one in references.tables if one.namespace or one.table not in allowed]
             if others:
                 raise InvalidQuery(f"{min(others)!r} is not a table that can be read here")
-            return self.engine.run_for(of, analyse, views, sql, check_analysed)
+            return self.engine.run_for(of, analyse, views, sql, partial(check_analysed, costs=costs))
         except InvalidQuery as e:
             raise _placed(e, query) from e
+        except QueryTooExpensive as e:
+            raise QueryTooExpensive(re.sub(r"^sql\b", "the query", e.message), field=QUERY) from e
 
     def _table(self, name: TableName, mention: NamedTable) -> Table:
         """A table that the query names."""

@@ -17,6 +17,7 @@ from service.dynamic.refresh.refresher import Refresher
 from service.dynamic.rights import Creators
 from service.dynamic.worker import DynamicWorker, WorkerOptions
 from service.engine.session.engine import Engine
+from service.guard.costs.limits import QueryLimits
 from service.identity.identities import Identities
 from service.jobs.jobs import Jobs
 from service.ledger.dynamic_cursors import CursorRecords
@@ -43,7 +44,7 @@ def dynamic_parts(
     identities: Identities,
 ) -> tuple[object, ...]:
     records, cursors, how = DynamicTableRecords(ledger), CursorRecords(ledger), settings.dynamic
-    definitions, compiler = Definitions(catalog, records), Compiler(engine, catalog)
+    definitions, compiler = Definitions(catalog, records), Compiler(engine, catalog, QueryLimits.of(settings.queries))
     committer = Committer(engine, commits, jobs, holds, settings.iceberg.edits)
     refresher = Refresher(committer, definitions, cursors, compiler, metrics)
     creators = Creators(identities.of_owner)

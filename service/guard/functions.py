@@ -59,3 +59,14 @@ FUNCTIONS = split_words(
     width_bucket window window_time xxhash64 year zeroifnull zip_with
     """
 )
+# What Spark has, too. A test fails if Spark gains a function that is in neither of the two lists.
+REFUSED = split_words(
+    """
+    assert_true current_catalog current_database current_schema current_timezone current_user from_avro from_protobuf
+    from_xml input_file_block_length input_file_block_start input_file_name is_variant_null java_method parse_json
+    raise_error reflect schema_of_avro schema_of_variant schema_of_variant_agg schema_of_xml session_user
+    spark_partition_id st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid to_avro to_protobuf
+    to_variant_object to_xml try_parse_json try_reflect try_variant_get user variant_get version xpath xpath_boolean
+    xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string
+    """
+)

@@ -6,13 +6,20 @@ harmless is refused, and so is every part that a plan's JSON omits, because it c
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from service.errors import InvalidQuery, nearest
+from service.guard.costs.expansion import check_expansion
+from service.guard.costs.limits import QueryLimits
+from service.guard.costs.literals import check_literals
+from service.guard.costs.matching import check_hidden_patterns
+from service.guard.costs.plans import Listed, PlanCosts
+from service.guard.costs.shape import check_shape
 from service.guard.functions import FUNCTIONS, GENERATORS, split_words
+from service.guard.nodes import class_name, is_plan_class, is_tree, tree
 from service.model.schema.types import fold_case
 
 _PLANS = split_words(
@@ -74,6 +81,7 @@ _NEVER = split_words(
     """
 )
 _NAME = re.compile(r"\[([A-Za-z0-9_-]+)(?:, ([A-Za-z0-9_-]+))?\]")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE]\+?\d{1,3})?")
 _WITH_NAME = re.compile(r"[\w-]+")
 _FUNCTION = re.compile(r"\[?([A-Za-z_][A-Za-z0-9_]*)\]?")
 
@@ -95,24 +103,55 @@ class SelectReferences:
     parameters: frozenset[str]
 
 
-def check_parsed(plan_json: str) -> SelectReferences:
-    """The references of a parsed SELECT. Raises InvalidQuery if anything in it is not allowed."""
+@dataclass(frozen=True, slots=True)
+class QueryBounds:
+    """What bounds the costs of a query beside its plan."""
+
+    limits: QueryLimits
+    text: str
+    rows: Mapping[str, float] = field(default_factory=dict)
+    """How many rows each view has, as far as that is known."""
+    most_rows: float = 1.0
+    """How many rows of the result are in memory at the same time."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def listed(self) -> Listed:
+        """What VALUES may have. The JSON omits it, but all of it is in the text or in the parameters."""
+        text = f"{self.text} {list(self.params.values())}" if self.params else self.text
+        numbers = (float(number) for number in _NUMBER.findall(text))
+        # Each row takes two characters at least.
+        return Listed(len(text) / 2, float(len(text)), max(numbers, default=1.0))
+
+
+def check_parsed(plan_json: str, limits: QueryLimits, params: Mapping[str, Any] | None = None) -> SelectReferences:
+    """The references of a parsed SELECT. Raises InvalidQuery if anything in it is not allowed, and QueryTooExpensive if
+    it is too large to plan."""
     walk = _Parsed()
     with _refusing_depth():
-        walk.tree(json.loads(plan_json), frozenset())
+        plan = json.loads(plan_json)
+        walk.tree(plan, frozenset())
+        root = tree(plan)
+        check_shape(root, limits)
+        check_expansion(root, limits)
+        check_literals(root, limits, params or {})
     return SelectReferences(frozenset(walk.tables), frozenset(walk.with_names), frozenset(walk.parameters))
 
 
-def check_analysed(plan_json: str) -> int:
-    """How often an analysed plan reads tables. Raises InvalidQuery if it reads or calls anything else."""
+def check_analysed(plan_json: str, costs: QueryBounds) -> int:
+    """How often an analysed plan reads tables. Raises InvalidQuery if it reads or calls anything else, and
+    QueryTooExpensive if it may cost too much."""
     found = 0
     with _refusing_depth():
-        for node, is_plan in _every_node(json.loads(plan_json), False):
-            name = _class(node)
+        plan = json.loads(plan_json)
+        for node, is_plan in _every_node(plan, False):
+            name = class_name(node)
             is_leaf = is_plan and node.get("num-children") == 0
             if name in _NEVER or (is_leaf and name not in _LEAVES):
                 raise _refused(name)
             found += is_leaf and name == "DataSourceV2Relation"
+        check_hidden_patterns(plan_json, costs.text)
+        PlanCosts(costs.limits, costs.rows, costs.listed).check(tree(plan), costs.most_rows)
     return found
 
 
@@ -139,7 +178,7 @@ class _Parsed:
 
     def node(self, nodes: list[dict[str, Any]], place: int, scope: frozenset[str]) -> int:
         node = nodes[place]
-        name = _class(node)
+        name = class_name(node)
         if (name not in _PLANS and name not in _EXPRESSIONS) or not str(node["class"]).startswith(_PACKAGE):
             raise _refused(name)
         if name == "UnresolvedWith":
@@ -165,7 +204,7 @@ class _Parsed:
     def field(self, value: Any, scope: frozenset[str], where: str) -> None:
         if value is None:
             raise _refused(where)
-        if _is_tree(value):
+        if is_tree(value):
             self.tree(value, scope)
         elif isinstance(value, list | dict):
             for item in value.values() if isinstance(value, dict) else value:
@@ -212,9 +251,8 @@ def _check_function(node: dict[str, Any]) -> None:
 def _every_node(value: Any, in_plan: bool) -> Iterator[tuple[dict[str, Any], bool]]:
     if isinstance(value, list):
         # A list is one tree, either only of plans or only of expressions.
-        if _is_tree(value):
-            first = str(value[0]["class"])
-            in_plan = ".plans." in first or ".execution." in first or first.endswith("Relation")
+        if is_tree(value):
+            in_plan = is_plan_class(str(value[0]["class"]))
         for item in value:
             yield from _every_node(item, in_plan)
     elif isinstance(value, dict):
@@ -222,14 +260,6 @@ def _every_node(value: Any, in_plan: bool) -> Iterator[tuple[dict[str, Any], boo
             yield value, in_plan
         for item in value.values():
             yield from _every_node(item, in_plan)
-
-
-def _is_tree(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "class" in value[0]
-
-
-def _class(node: dict[str, Any]) -> str:
-    return str(node["class"]).rpartition(".")[2]
 
 
 def _refused(name: str) -> InvalidQuery:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -18,8 +18,9 @@ from service.engine.sql import tenant_sql
 from service.engine.sql.tenant_sql import TableView, UntrustedSelect
 from service.engine.sql.window import Window
 from service.errors import InvalidQuery, SnapshotNotFound, TableNotFound, nearest
+from service.guard.costs.limits import QueryLimits
 from service.guard.repeatable import is_repeatable
-from service.guard.sql import SelectReferences, check_analysed, check_parsed
+from service.guard.sql import QueryBounds, SelectReferences, check_analysed, check_parsed
 from service.guard.views import name_views
 from service.model import cursor
 from service.model.as_of import AsOf, moment
@@ -69,6 +70,8 @@ class ReadOptions:
     explain: bool
     window: Window
     """The rows of a stream."""
+    limits: QueryLimits
+    """What a query in SQL may cost."""
     of_pass: Mapping[str, int | None] | None = None
     """In place of `as_of`: the snapshots of a pass over dynamic tables, by the UUIDs of the tables."""
     pins: Sequence[Pin] | None = None
@@ -115,12 +118,17 @@ def read_parts(call: Call, catalog: Catalog, table_name: str, parts: QueryParts,
 
 
 def read_sql(
-    call: Call, engine: Engine, catalog: Catalog, sql: str, params: dict[str, Any], options: ReadOptions
+    call: Call,
+    engine: Engine,
+    catalog: Catalog,
+    sql: str,
+    params: dict[str, Any],
+    options: ReadOptions,
 ) -> Reading:
     """A query in SQL: one SELECT, which the SQL sandbox must allow; Forbidden as for a query in JSON."""
     if len(sql) > _MAX_SQL:
         raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")
-    references = check_parsed(engine.run_for(call, tenant_sql.parse, sql))
+    references = check_parsed(engine.run_for(call, tenant_sql.parse, sql), options.limits, params)
     _check_params(references, params)
     # Only the plan shows options, and the places of names with a namespace; it takes a while.
     needs_plan = any(table.namespace for table in references.tables) or _OPTIONS.search(sql)
@@ -128,7 +136,7 @@ def read_sql(
     named = name_views(sql, references, options.namespace, mentions)
     if options.as_of is not None and not options.is_time and len(named.views) != 1:
         raise InvalidQuery("as_of: a snapshot id or tag needs sql over exactly one table; send a time", field="as_of")
-    views, tables, pins = [], [], []
+    views, tables, pins, rows = [], [], [], {}
     names = {}
     for view, reference in named.views.items():  # all of them before anything is read
         namespace = check_name(reference.namespace or options.namespace, "sql")
@@ -138,18 +146,27 @@ def read_sql(
         table = _load(name, "sql", catalog)
         source, pin = _source(table, view, options, options.as_of, options.pin(i))
         views.append(TableView(view, source.spark_name, source.snapshot_id, source.schema))
+        rows[view] = float(table.row_count(pin.snapshot_id))
         tables.append((table, pin.snapshot_id))
         pins.append(pin)
+    costs = QueryBounds(options.limits, sql, rows, options.limit + 1.0, params)
+    # A stream holds one row, or a batch of rows that are not wide.
+    of_stream = replace(costs, most_rows=1.0)
     statement = UntrustedSelect(named.text, params, views, options.limit, options.offset, options.explain)
     return Reading(
         partial(
             tenant_sql.run,
             statement=statement,
-            check=check_analysed,
+            check=partial(check_analysed, costs=costs),
             repeatable=is_repeatable,
             again=options.pins is not None,
         ),
-        partial(stream.select_sql, statement=statement, check=check_analysed, window=options.window),
+        partial(
+            stream.select_sql,
+            statement=statement,
+            check=partial(check_analysed, costs=of_stream),
+            window=options.window,
+        ),
         tables,
         tables[0][1] if len(tables) == 1 else None,
         pins,

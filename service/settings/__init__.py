@@ -150,6 +150,19 @@ class WriteQueueSettings(SettingsSection):
     shared_edits: bool = True
 
 
+class QuerySettings(SettingsSection):
+    """What one query in SQL may cost. One that may cost more is refused before it runs."""
+
+    # The largest value that a query may make, such as a text or an array, and all values of one response in JSON.
+    max_value_mb: Annotated[int, Field(ge=1, le=2048)] = 64
+    max_result_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    # The rows that a join or a generator may make of fewer, and the steps that one row may take to compute.
+    max_rows: Annotated[int, Field(ge=1, le=10**15)] = 1_000_000_000
+    # What may be planned, with the query of a WITH clause at each place that names it.
+    max_nodes: Annotated[int, Field(ge=100, le=1_000_000)] = 20_000
+    max_joins: Annotated[int, Field(ge=1, le=1000)] = 30
+
+
 class IngestSettings(SettingsSection):
     # The folders and S3 prefixes whose files requests may name, with commas in a variable. None: every file that the
     # service can read.
@@ -197,6 +210,7 @@ class Settings(SettingsSection):
     ledger: LedgerSettings = LedgerSettings()
     writes: WriteQueueSettings = WriteQueueSettings()
     limits: LimitSettings = LimitSettings()
+    queries: QuerySettings = QuerySettings()
     ingest: IngestSettings = IngestSettings()
     dynamic: DynamicSettings = DynamicSettings()
     metrics: MetricsSettings = MetricsSettings()

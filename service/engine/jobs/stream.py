@@ -18,6 +18,7 @@ from service.engine.session.scans import Scan, scans
 from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.translate import is_lost, is_odd, translated
+from service.engine.session.untrusted import of_query, untrusted
 from service.engine.sql import tenant_sql
 from service.engine.sql.failing import ComputedColumn, conditions, naming_failures
 from service.engine.sql.tenant_sql import UntrustedSelect
@@ -54,7 +55,10 @@ def select_sql(
         with tenant_sql.framed(session, statement, check) as (df, names):
             return _open(df, names, window, rows, tag, measured)
 
-    return tenant_sql.opaque_if_needed(statement, opened)
+    with untrusted():
+        found = tenant_sql.opaque_if_needed(statement, opened)
+    found.is_untrusted = True
+    return found
 
 
 def cancel(tag: str) -> None:
@@ -83,6 +87,8 @@ class ArrowBatches:
         self.scans = scans
         self.conditions: Sequence[ComputedColumn] = ()
         """Those of the query that are expressions. If only one can fail, its error names it."""
+        self.is_untrusted = False
+        """Whether it runs a query in SQL."""
         self._session = session
         self._context: Any = session._jsparkSession.sparkContext()
         self._rdd = rdd.persist(java_class("org.apache.spark.storage.StorageLevel").DISK_ONLY())
@@ -92,7 +98,7 @@ class ArrowBatches:
         self._started = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        with naming_failures(self._session, self.conditions, (), None), _translating():
+        with naming_failures(self._session, self.conditions, (), None), _translating(self.is_untrusted):
             partitions, ahead = self._rdd.getNumPartitions(), max(2, int(self._context.defaultParallelism()))
             skip, left = self._window.offset, self._window.limit
             for place in range(partitions):
@@ -241,7 +247,7 @@ def _properties(context: Any, properties: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _translating() -> Iterator[None]:
+def _translating(is_untrusted: bool) -> Iterator[None]:
     """Translate the JVM's exceptions into the errors that a caller sees."""
     try:
         yield
@@ -250,7 +256,7 @@ def _translating() -> Iterator[None]:
     except Exception as e:
         if is_lost(e) or (is_odd(e) and not jvm.answers()):
             raise EngineUnavailable("Spark ended during this request; try again") from e
-        error = translated(e)
+        error = of_query(e) if is_untrusted else translated(e)
         if error is e:
             raise
         raise error from e

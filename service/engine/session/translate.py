@@ -47,11 +47,29 @@ _BY_CLASS: dict[str, tuple[type[errors.FirnError], str]] = {
     f"{_EXCEPTIONS}.ServiceUnavailableException": _NO_RESPONSE,
     f"{_EXCEPTIONS}.ServiceFailureException": (errors.CatalogUnavailable, "the catalog failed; try again"),
     "java.util.regex.PatternSyntaxException": (errors.InvalidFilter, _BAD_PATTERN),
+    "java.lang.StackOverflowError": (
+        errors.QueryTooExpensive,
+        "a regular expression or an expression takes more stack than there is; write [ab]* instead of (a|b)*, or "
+        "flatten it",
+    ),
     "java.lang.OutOfMemoryError": (
         errors.EngineUnavailable,
         "Spark ran out of memory for this request; send it in smaller parts or raise spark.driver_memory",
     ),
 }
+# What Java throws for values that a function cannot compute, if Spark's functions are on its stack.
+_OF_VALUES = frozenset(
+    {
+        "java.lang.ArithmeticException",
+        "java.lang.ArrayIndexOutOfBoundsException",
+        "java.lang.NegativeArraySizeException",
+        "java.lang.NumberFormatException",
+        "java.lang.StringIndexOutOfBoundsException",
+        "java.time.DateTimeException",
+        "java.time.format.DateTimeParseException",
+    }
+)
+_EVALUATED = re.compile(r"org\.apache\.spark\.(?:unsafe\.types|sql\.catalyst\.(?:expressions|util))\.")
 # Classes of SQLSTATE: data, cardinality, syntax and names, limits, and unsupported features.
 _DATA, _DIVISION = "22", "22012"
 _RAISED = "P0001"
@@ -90,7 +108,7 @@ def translated(error: Exception) -> Exception:
     # States come first: the messages quote the user's data, which may contain anything.
     if state.startswith(_BAD_QUERY):
         return _bad_query(state, str(error))
-    chain = list(_chain(error))
+    chain = list(chain_of(error))
     for name, message in chain:
         # A failure while fetching rows is a plain Java exception, with its state only in the message.
         found = _STATE.search(message) if name.startswith("org.apache.spark.") else None
@@ -111,6 +129,8 @@ def translated(error: Exception) -> Exception:
             return errors.StorageUnavailable(f"the storage refused: {_first_line(message)}")
     if any(name.startswith(_STORAGE) for name, _ in chain):
         return errors.StorageUnavailable(f"the storage failed: {_first_line(chain[-1][1])}")
+    if any(name in _OF_VALUES for name, _ in chain) and _EVALUATED.search(str(error)):
+        return errors.InvalidQuery(f"{NOT_COMPUTED}: an argument of a function is out of its range")
     return error
 
 
@@ -132,7 +152,7 @@ def _refused(message: str) -> errors.InvalidRequest:
     return errors.InvalidRequest(text, field=field[1] if field else None)
 
 
-def _chain(error: Exception) -> Iterator[tuple[str, str]]:
+def chain_of(error: Exception) -> Iterator[tuple[str, str]]:
     """Each cause's class and message, outermost first."""
     from pyspark.errors.exceptions.captured import CapturedException
 

@@ -16,6 +16,7 @@ from service.engine.iceberg.tables import PinnedTable, Place, pinned_reads
 from service.engine.jobs.select import Fits, Selected, aggregate_from_metadata, explained, selected
 from service.engine.session.java import scala_items
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
+from service.engine.session.untrusted import untrusted
 from service.engine.sql.plans.every import every_plan
 from service.engine.sql.plans.stars import Internal, without_internal_columns
 from service.engine.sql.sql import at_snapshot, identifier, opaque
@@ -70,7 +71,8 @@ class UntrustedSelect:
 
 def parse(session: SparkSession, text: str) -> str:
     """The parsed plan as JSON. Raises InvalidQuery with the position of a syntax error."""
-    return str(_parsed(session, text).toJSON())
+    with untrusted():
+        return str(_parsed(session, text).toJSON())
 
 
 def mentions(session: SparkSession, text: str) -> list[TableMention]:
@@ -103,7 +105,8 @@ def run(
     whether each run returns the same rows. With `again`, this page is not the first. `fits` says whether one page has
     room for these rows.
     """
-    return opaque_if_needed(statement, lambda one: _run(session, one, check, repeatable, measured, again, fits))
+    with untrusted():
+        return opaque_if_needed(statement, lambda one: _run(session, one, check, repeatable, measured, again, fits))
 
 
 def opaque_if_needed(statement: UntrustedSelect, select: Callable[[UntrustedSelect], T]) -> T:

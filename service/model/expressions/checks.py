@@ -28,6 +28,7 @@ from service.model.expressions.kinds import (
     quotient_kind,
 )
 from service.model.expressions.tree import Case, Cast, ColumnValue, Constant, FunctionCall, Node, children
+from service.model.patterns.backtracking import problem_of
 from service.model.records import InvalidValue, read_value
 from service.model.schema.definition import MAX_PRECISION
 from service.model.schema.types import ColumnType, DecimalType
@@ -35,6 +36,7 @@ from service.model.schema.types import ColumnType, DecimalType
 MAX_NODES = 2_000
 MAX_HEIGHT = 200
 MAX_GROWTH = 20_000
+_PATTERNS = frozenset({"like", "ilike", "rlike", "regexp_like", "regexp_replace", "regexp_extract"})
 _READ_FROM_TEXT = (DATE, TIMESTAMP, TIMESTAMPTZ, UUID)
 _ORDERED = ("<", "<=", ">", ">=")
 
@@ -72,7 +74,22 @@ class Checks:
         return node
 
     def operation(self, name: str, arguments: Sequence[Node], kind: Kind, position: int) -> Node:
+        if name in _PATTERNS:
+            self._check_pattern(name, arguments[1], position)
         return self.made(FunctionCall(name, tuple(arguments), kind), position)
+
+    def _check_pattern(self, name: str, pattern: Node, position: int) -> None:
+        """Refuse a pattern that may take too long; of LIKE, only if it is a literal."""
+        if isinstance(pattern, Constant):
+            problem = problem_of(name, str(pattern.value)) if pattern.value is not None else None
+            if problem:
+                self.refuse(position, problem)
+        elif name not in ("like", "ilike") and not _is_null(pattern):
+            self.refuse(
+                position,
+                f"the regular expression of {name} must be a literal, so that it is known how long it takes; for plain "
+                "text use contains, replace or split_part",
+            )
 
     def _grown(self, node: Node, parts: Sequence[Node]) -> int:
         """How many times longer than the longest text that it reads a node's text can be."""
@@ -237,3 +254,8 @@ def _has_zone(text: str) -> bool:
 def has_bad_escape(pattern: str) -> bool:
     """Whether a LIKE pattern has a backslash before anything but %, _ or another backslash."""
     return "\\" in pattern.replace("\\\\", "").replace("\\%", "").replace("\\_", "")
+
+
+def _is_null(value: Node) -> bool:
+    """Whether a value is null, in a type of its own or not."""
+    return _is_null(value.value) if isinstance(value, Cast) else isinstance(value, Constant) and value.value is None

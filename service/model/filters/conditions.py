@@ -30,6 +30,7 @@ from service.model.filters.predicates import (
     TextTest,
     Value,
 )
+from service.model.patterns.backtracking import problem_of
 from service.model.records import read_literal
 from service.model.schema.columns import Column
 from service.model.schema.types import FLOATING, Array, ColumnType, DecimalType, Primitive
@@ -172,6 +173,7 @@ def _like(column: Column, operator: TextTest, value: Any, path: str) -> Predicat
         raise InvalidFilter.at(path, "expected text such as 'A%'; % stands for any text, _ for one character")
     if has_bad_escape(value):
         raise InvalidFilter.at(path, "a backslash escapes only %, _ or another backslash; write two for a plain one")
+    _check_pattern(operator, value, path)
     return Matches(column, operator, _literal(STRING, value, path), any_element)
 
 
@@ -179,7 +181,14 @@ def _regex(column: Column, operator: str, value: Any, path: str) -> Predicate:
     _require(column.type == STRING, column, operator, path)
     if not isinstance(value, str):
         raise InvalidFilter.at(path, "expected text: a regular expression in Java's syntax")
+    _check_pattern("regex", value, path)
     return Matches(column, "regex", _literal(STRING, value, path))
+
+
+def _check_pattern(operator: str, value: str, path: str) -> None:
+    problem = problem_of(operator, value)
+    if problem:
+        raise InvalidFilter.at(path, problem)
 
 
 def _part(column: Column, operator: TextTest, value: Any, path: str) -> Predicate:

@@ -7,9 +7,11 @@ import pytest
 
 from service.engine.sql.tenant_sql import TableMention
 from service.errors import InvalidQuery
+from service.guard.costs.limits import QueryLimits
 from service.guard.functions import FUNCTIONS
-from service.guard.sql import SelectReferences, TableReference, check_analysed, check_parsed
+from service.guard.sql import QueryBounds, SelectReferences, TableReference, check_analysed, check_parsed
 from service.guard.views import name_views
+from service.settings import QuerySettings
 
 PACKAGES = {
     "Project": "plans.logical",
@@ -26,6 +28,8 @@ PACKAGES = {
     "CallMethodViaReflection": "expressions",
 }
 Nodes = list[dict[str, Any]]
+LIMITS = QueryLimits.of(QuerySettings())
+BOUNDS = QueryBounds(LIMITS, "SELECT 1")
 
 
 def node(kind: str, /, *children: Nodes, **fields: Any) -> Nodes:
@@ -53,7 +57,7 @@ def with_clause(child: Nodes, recursive: bool = False, **queries: Nodes) -> Node
 
 
 def reads(plan: Nodes) -> SelectReferences:
-    return check_parsed(json.dumps(plan))
+    return check_parsed(json.dumps(plan), LIMITS)
 
 
 def tables(plan: Nodes) -> set[tuple[str | None, str]]:
@@ -169,12 +173,12 @@ def test_a_plan_nested_beyond_reason_is_refused() -> None:
 def test_an_analysed_plan_reads_tables_and_nothing_else() -> None:
     relation = {"class": "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation", "num-children": 0}
     subquery = node("ScalarSubquery", plan=[relation])
-    assert check_analysed(json.dumps(node("Filter", [relation], condition=subquery))) == 2
+    assert check_analysed(json.dumps(node("Filter", [relation], condition=subquery)), BOUNDS) == 2
     files = {"class": "org.apache.spark.sql.execution.datasources.LogicalRelation", "num-children": 0}
     with pytest.raises(InvalidQuery, match="LogicalRelation"):
-        check_analysed(json.dumps(project([files])))
+        check_analysed(json.dumps(project([files])), BOUNDS)
     with pytest.raises(InvalidQuery, match="CallMethodViaReflection"):
-        check_analysed(json.dumps(project([relation], node("CallMethodViaReflection"))))
+        check_analysed(json.dumps(project([relation], node("CallMethodViaReflection"))), BOUNDS)
 
 
 def named(text: str, *mentioned: tuple[str, ...], with_names: tuple[str, ...] = ()) -> tuple[str, dict[str, str]]:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from service.engine.jobs.dynamic import statements
 from service.engine.jobs.dynamic.views import RefreshViews
 from service.engine.session.spark_types import SparkSession
+from service.engine.session.untrusted import untrusted
 from service.engine.sql.derived import column_type
 from service.errors import InvalidQuery
 from service.model.dynamic.plan import new
@@ -25,7 +26,7 @@ def analyse(
     Raises InvalidQuery if Spark refuses it, if two columns have the same name, or if a column has a type that a table
     cannot store.
     """
-    with ExitStack() as stack:
+    with untrusted(), ExitStack() as stack:
         views = RefreshViews(session, stack)
         for number, fields in sources.items():
             views.make(new(number), statements.no_rows(fields))

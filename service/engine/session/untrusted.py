@@ -1,0 +1,71 @@
+"""Translates what untrusted SQL makes Spark throw: all of it is the query's fault, unless something else is broken."""
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from service.engine.session.translate import NOT_COMPUTED, chain_of, is_lost, is_odd, translated
+from service.errors import EngineUnavailable, FirnError, InvalidQuery, QueryTooExpensive
+
+log = logging.getLogger("firn.engine")
+_CLASS = re.compile(r"\b(?:[a-z_$][\w$]*\.){2,}[A-Z][\w$.]*(?:: )?")
+_PATH = re.compile(r"(?:\w+:/)?(?:/[\w.@%+-]+){2,}/?")
+_PLAIN = re.compile(r"[\w ,.;:'\"()\[\]{}<>=+*/%&#!?|^$@~`-]{3,300}")
+_TOO_MUCH = ("OutOfMemoryError", "TooLargeResult", "BufferHolder", "maxResultSize", "Cannot grow", "53200")
+# Spark's own name for an error that it did not expect.
+_UNEXPECTED = ("INTERNAL_ERROR", "You hit a bug", "assertion failed", "None.get", "scala.MatchError", "Couldn't find")
+_FROM_VALUES = ("Arithmetic", "DateTime", "NumberFormat", "IndexOutOfBounds", "NegativeArraySize")
+
+
+@contextmanager
+def untrusted() -> Iterator[None]:
+    """Translate what a query in SQL raises in the block, so that each error is one that its sender can act on."""
+    try:
+        yield
+    except FirnError:
+        raise
+    except Exception as e:
+        if is_lost(e) or is_odd(e):
+            raise
+        raise of_query(e) from e
+
+
+def of_query(error: Exception) -> Exception:
+    """The error that the sender of a query sees."""
+    chain = list(chain_of(error))
+    shown = " ".join(f"{name} {message}" for name, message in chain)
+    if any(sign in shown for sign in _TOO_MUCH):
+        return QueryTooExpensive(
+            "the query took more memory than one query may; return fewer or smaller rows, filter earlier, or group by "
+            "fewer values",
+            field="sql",
+        )
+    if "StackOverflowError" in shown:
+        return QueryTooExpensive(
+            "the query took more of Spark's stack than there is, by nested expressions or by a regular expression on a "
+            "long text; flatten it, or write [ab]* instead of (a|b)*",
+            field="sql",
+        )
+    found = translated(error)
+    if found is not error:
+        return _plain(found)
+    log.warning("a query in SQL failed in an unusual way: %s", shown[:2000])
+    what = NOT_COMPUTED if any(part in name for name, _ in chain for part in _FROM_VALUES) else "the query failed"
+    return InvalidQuery(f"{what}: {reason(chain)}", field="sql")
+
+
+def _plain(found: Exception) -> Exception:
+    """The error without names of Java classes, and without paths in the messages about the query."""
+    if isinstance(found, FirnError) and not isinstance(found, EngineUnavailable):
+        found.message = _CLASS.sub("", found.message)
+    return found
+
+
+def reason(chain: list[tuple[str, str]]) -> str:
+    """What the innermost cause says that says something, without names of classes and paths."""
+    for _, message in reversed(chain):
+        line = _PATH.sub("…", _CLASS.sub("", message.strip().partition("\n")[0])).strip(" .:")
+        if _PLAIN.fullmatch(line) and line != "null" and not any(sign in message for sign in _UNEXPECTED):
+            return line
+    return "Spark cannot compute one of its expressions; check their arguments, and simplify them one by one"

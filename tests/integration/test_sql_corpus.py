@@ -1,0 +1,122 @@
+"""Hostile SQL is refused before it runs or ends alone, and ordinary SQL runs: every text of the corpus."""
+
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from service.engine.session import jvm
+from tests.harness import Firn
+from tests.support.sql_corpus import SqlText, corpus, make_tables
+
+TENANT = "tenant-corpus"
+CORPUS = corpus()
+HOSTILE = [one for one in CORPUS if one.mechanism]
+ORDINARY = [one for one in CORPUS if not one.mechanism]
+MECHANISMS = sorted({one.mechanism for one in HOSTILE if one.mechanism})
+# One each of these is tried by `make test`, too.
+QUICK = {
+    *("sequence", "repeat", "format_string", "lambda over lambda", "cross join", "WITH that doubles", "grouping sets"),
+    *("approximations that are too exact", "regular expressions", "LIKE with many wildcards", "time windows"),
+    *("nested too deeply", "aggregate that grows", "numbers out of range", "dates and times out of range"),
+}
+TIMEOUT_MS = 5_000
+# A path, a Java class, a stack.
+LEAKS = re.compile(r"(?:/[\w.-]+){3,}|\b(?:org|java|scala|sun)\.\w+\.\w+|\bat \w+\.\w+\(|Exception\b")
+
+
+@pytest.fixture(scope="module")
+def tables(firn: Firn) -> Firn:
+    make_tables(firn, TENANT, 100_000)
+    return firn
+
+
+def test_the_corpus_has_many_texts_over_many_mechanisms() -> None:
+    assert len(HOSTILE) >= 150
+    assert len(MECHANISMS) >= 40
+    assert len(ORDINARY) >= 60
+    assert {one.ends for one in HOSTILE} == {"refused", "failed", "alone"}
+
+
+def asked(firn: Firn, one: SqlText) -> tuple[int, dict[str, Any], float]:
+    """The status and the body of the response, and the seconds that it took."""
+    started = time.monotonic()
+    request = {"operation": "QUERY", "tenant_id": TENANT, "sql": one.text, "timeout_ms": TIMEOUT_MS, "limit": 10_000}
+    response = firn.send(request)
+    return response.status_code, firn.parsed(response), time.monotonic() - started
+
+
+def fails_with_a_reason(firn: Firn, one: SqlText) -> str | None:
+    """What is wrong with the response to a hostile text, if anything."""
+    status, body, seconds = asked(firn, one)
+    error = body.get("error", {})
+    code, message = error.get("code"), str(error.get("message"))
+    allowed = {"QUERY_TOO_EXPENSIVE", "DEADLINE_EXCEEDED"} if one.ends == "alone" else {"QUERY_TOO_EXPENSIVE"}
+    if one.ends != "alone":
+        allowed |= {"INVALID_QUERY", "INVALID_FILTER"} if one.ends == "failed" else {"INVALID_QUERY"}
+    if code not in allowed or (status >= 500 and code != "DEADLINE_EXCEEDED"):
+        return f"{status} {code}: {message[:200]}"
+    if LEAKS.search(message) or len(message) > 1_000:
+        return f"it shows too much: {message[:300]}"
+    return f"it took {seconds:.1f} s" if seconds > 10 * TIMEOUT_MS / 1000 else None
+
+
+def jobs(firn: Firn) -> int:
+    """How many Spark jobs have started so far."""
+    return int(firn.app.engine.run(lambda s: s._jsparkSession.sparkContext().dagScheduler().numTotalJobs()))
+
+
+@pytest.mark.parametrize("one", [one for one in ORDINARY if len(one.text) < 110][:10], ids=str)
+def test_ordinary_sql_runs(tables: Firn, one: SqlText) -> None:
+    status, body, _ = asked(tables, one)
+    assert status == 200, body
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("one", ORDINARY, ids=str)
+def test_all_ordinary_sql_runs(tables: Firn, one: SqlText) -> None:
+    status, body, _ = asked(tables, one)
+    assert status == 200, body
+
+
+def refused(mechanisms: Iterator[str] | set[str] | list[str], most: int) -> list[SqlText]:
+    of = {m: [one for one in HOSTILE if one.mechanism == m and one.ends == "refused"] for m in sorted(mechanisms)}
+    return [one for texts in of.values() for one in texts[:most]]
+
+
+def test_hostile_sql_is_refused_before_a_job_starts(tables: Firn) -> None:
+    before = jobs(tables)
+    wrong = {str(one): fails_with_a_reason(tables, one) for one in refused(QUICK, 1)}
+    assert {text: problem for text, problem in wrong.items() if problem} == {}
+    assert jobs(tables) == before
+
+
+@pytest.mark.thorough
+def test_all_hostile_sql_is_refused_before_a_job_starts(tables: Firn) -> None:
+    before = jobs(tables)
+    wrong = {str(one): fails_with_a_reason(tables, one) for one in refused(MECHANISMS, 1000)}
+    assert {text: problem for text, problem in wrong.items() if problem} == {}
+    assert jobs(tables) == before
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_others_go_on_beside_hostile_sql(tables: Firn, mechanism: str) -> None:
+    """Each text fails with a reason; a WRITE and a QUERY beside it succeed, in the process that there was before."""
+    process = jvm.process()
+    assert process is not None
+    write = {"operation": "WRITE", "tenant_id": TENANT, "table": "u", "records": [{"id": 1000, "name": "x"}]}
+    read = {"operation": "QUERY", "tenant_id": TENANT, "table": "u", "limit": 1}
+    wrong = {}
+    with ThreadPoolExecutor(1) as pool:
+        for one in (one for one in HOSTILE if one.mechanism == mechanism):
+            hostile = pool.submit(fails_with_a_reason, tables, one)
+            tables.ok(write)
+            tables.ok(read)
+            wrong[str(one)] = hostile.result()
+    assert {text: problem for text, problem in wrong.items() if problem} == {}
+    assert jvm.process() is process
+    assert process.poll() is None
