@@ -52,7 +52,9 @@ def changed_rows(table: Table, ranges: Sequence[SnapshotRange], schema: TableSch
 
 
 def with_few_rows(source: RefreshSource, table: Table) -> RefreshSource:
-    """A source of a refresh, with the rows that have changed if they are few."""
+    """A source of a refresh as this process reads it, with the rows that have changed if they are few."""
+    old_id = source.old_id if source.changes else source.new_id
+    source = replace(source, stored=LocalSource(table, source.change_schema, source.new_id, old_id))
     if not source.changes:
         return source
     return replace(source, changed=changed_rows(table, source.changes, source.change_schema))
@@ -82,6 +84,24 @@ def moved_rows(
 
 
 @dataclass(frozen=True)
+class LocalSource:
+    """The rows of a source of a refresh, with these columns, at two snapshots."""
+
+    table: Table
+    schema: TableSchema
+    new_id: int | None
+    old_id: int | None
+
+    def having(self, column: str, values: pa.Array, *, old: bool) -> pa.Table | None:
+        """See SourceValues."""
+        snapshot_id, columns = self.old_id if old else self.new_id, plain_columns(self.schema)
+        if snapshot_id is None:
+            return columns.empty_table()
+        reader = FewRows(self.table, self.table.schema_id, columns, most_rows=_MOST_ROWS)
+        return _having(reader, snapshot_id, list_files(self.table, snapshot_id).data, column, values)
+
+
+@dataclass(frozen=True)
 class LocalResult:
     """The current rows of a table, with these columns."""
 
@@ -99,6 +119,11 @@ class LocalResult:
             return None
         rows = found.rows.append_column(file, pa.array(found.files, pa.string()))
         return rows.append_column(pos, pa.array(found.positions, pa.int64()))
+
+    def having(self, column: str, values: pa.Array) -> pa.Table | None:
+        """See StoredRows."""
+        files, snapshot_id = list_files(self.table).data, self.table.current_snapshot_id
+        return _having(self._reader(_MOST_ROWS), snapshot_id or 0, files, column, values)
 
     def places(self, gone: pa.Table) -> Mapping[str, pa.Array] | None:
         """See StoredRows."""
@@ -130,6 +155,18 @@ class LocalResult:
 
     def _reader(self, most_rows: int | None = None) -> FewRows:
         return FewRows(self.table, self.table.schema_id, plain_columns(self.schema), most_rows=most_rows)
+
+
+def _having(
+    reader: FewRows, snapshot_id: int, files: Sequence[DataFile], column: str, values: pa.Array
+) -> pa.Table | None:
+    """The rows of some files of a snapshot with one of some values in a column; None if Spark should read them."""
+    if not searchable(values.type):
+        return None
+    try:
+        return reader.having(snapshot_id, [file.path for file in files], column, values).rows
+    except (TooManyRows, UnreadableFile):
+        return None
 
 
 def _is_small(files: Sequence[DataFile], columns: int) -> bool:
