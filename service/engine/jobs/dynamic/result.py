@@ -17,7 +17,7 @@ from service.engine.session.rows import collect
 from service.engine.session.spark_types import DataFrame
 from service.engine.sql.past import rows_under
 from service.errors import RowCountMismatch
-from service.model.dynamic.direct import DirectChange
+from service.model.dynamic.direct import AddedGroups, DirectChange
 from service.model.dynamic.plan import RESULT, WEIGHT, ReplacedKeys, WeightedRows
 from service.model.names import PLACE_COLUMNS
 from service.model.schema.types import Field
@@ -136,7 +136,10 @@ class ResultRows:
 
     def direct(self, change: DirectChange) -> tuple[NetChange, GoingRows] | None:
         """What changes, and the places of the rows that go, without Spark; None if Spark has to compute them."""
-        found = direct_net(self.job, change, self.rows)
+        stored = self.rows
+        if stored is None and self.job.stored is not None and isinstance(change, AddedGroups):
+            stored = self.job.stored.read(self.job.base.rows)
+        found = direct_net(self.job, change, stored)
         if found is None:
             return None
         rows, keys = found

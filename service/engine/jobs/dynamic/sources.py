@@ -14,6 +14,9 @@ from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql.past import rows_under, under
 from service.model.dynamic.plan import delta, new, old
 
+# More rows than this are read by Spark, although this process has them.
+_MOST_GIVEN = 100_000
+
 
 def counted_changes(sources: tuple[RefreshSource, ...]) -> dict[int, int] | None:
     """How many rows of each changed source came or went; None if only Spark can tell."""
@@ -25,7 +28,7 @@ def open_changes(views: RefreshViews, sources: tuple[RefreshSource, ...]) -> dic
     """Make the views of what changed; returns how many rows of each changed source came or went, by their contents."""
     found = {}
     for source in sources:
-        if source.changed is not None:
+        if source.changed is not None and source.changed.num_rows <= _MOST_GIVEN:
             count = source.changed.num_rows
             if count:
                 views.give(delta(source.number), source.changed)

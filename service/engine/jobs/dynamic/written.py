@@ -20,7 +20,7 @@ from service.engine.session.spark_types import DataFrame
 # So many rows are written by one task, into one file for each partition.
 _FEW_ROWS = 50_000
 # More copies of few rows are made by Spark.
-_ROWS_HERE = 200_000
+_ROWS_HERE = 1_000_000
 
 
 class RefreshFiles:

@@ -14,7 +14,7 @@ from service.model.dynamic.direct import AddedGroups, DirectChange, DirectRows
 from service.model.dynamic.plan import WEIGHT
 
 # A change of more rows is written by Spark.
-_MOST_ROWS = 200_000
+_MOST_ROWS = 1_000_000
 
 
 def direct_net(job: RefreshJob, change: DirectChange, stored: pa.Table | None) -> tuple[pa.Table, int | None] | None:
