@@ -57,10 +57,9 @@ def merge(part: MergePart, shape: FileShape) -> int:
 
 
 def write(rows: pa.Table, shape: FileShape, location: str) -> None:
-    """Write rows into one file, as one row group. They have the columns of the shape, in any order."""
+    """Write rows with the schema of the shape into one file, as one row group."""
     to = local_path(location)
     os.makedirs(os.path.dirname(to), exist_ok=True)
-    rows = rows.select(shape.schema.names).cast(shape.schema)
     try:
         with _writer(to, shape, rows) as writer:
             writer.write_table(rows, row_group_size=max(1, rows.num_rows))

@@ -8,7 +8,7 @@ from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
 from service.engine.iceberg.swap import CommitTarget
 from service.engine.jobs.append import small_frame
-from service.engine.jobs.arrow_stage import stage_few
+from service.engine.jobs.arrow_stage import stage_here
 from service.engine.jobs.dynamic import few, statements
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, StagedRefresh
 from service.engine.jobs.dynamic.result import GONE, GoingRows, NetChange, ResultRows
@@ -70,18 +70,27 @@ class RefreshFiles:
         lost = sum(self.going.hits[path] for path in self.rewritten)
         if new is not None and kept is not None:
             left = few.without(kept, self.going.places.in_files(self.rewritten)).select(new.column_names)
-            return stage_few(session, self._iceberg, pa.concat_tables([left, new])), kept.num_rows - lost
-        parts, stays = list[DataFrame](), 0
-        if self.rewritten:
-            rows, live = self._kept()
-            stays = live - lost
-            parts.append(rows)
-        if net.came:
-            parts.append(self._new() if new is None else small_frame(session, new))
+            some, stays = [each for each in (left, new) if each.num_rows], kept.num_rows - lost
+            staged = stage_here(session, self._iceberg, some)
+            if staged is not None:
+                return staged, stays
+            parts = [small_frame(session, each) for each in some]
+        else:
+            parts, stays = self._by_spark(new, lost)
         rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
         if base.bytes_of(self.rewritten) > SHUFFLED_BYTES or net.came > _FEW_ROWS:
             return stage_rows(self._iceberg, rows, {"distribution-mode": "hash"}), stays
         return stage_rows(self._iceberg, rows.coalesce(1)), stays
+
+    def _by_spark(self, new: pa.Table | None, lost: int) -> tuple[list[DataFrame], int]:
+        """The rows that stay of files to write again, and those that come; and how many stay."""
+        parts, stays = list[DataFrame](), 0
+        if self.rewritten:
+            rows, live = self._kept()
+            parts, stays = [rows], live - lost
+        if self.net.came:
+            parts.append(self._new() if new is None else small_frame(self.views.session, new))
+        return parts, stays
 
     def _new_here(self) -> pa.Table | None:
         """The rows that come, if they are few."""
