@@ -15,12 +15,12 @@ AddedKind = Literal["count", "sum", "avg", "min", "max"]
 
 
 @dataclass(frozen=True)
-class ColumnValue:
+class ColumnTerm:
     name: str
 
 
 @dataclass(frozen=True)
-class ConstantValue:
+class ConstantTerm:
     value: int | Decimal | str | date
 
 
@@ -29,12 +29,12 @@ class Compared:
     """A comparison, which is null if a value is."""
 
     how: Comparator
-    left: ColumnValue | ConstantValue
-    right: ColumnValue | ConstantValue
+    left: ColumnTerm | ConstantTerm
+    right: ColumnTerm | ConstantTerm
 
 
 @dataclass(frozen=True)
-class IsNull:
+class NullTest:
     column: str
 
 
@@ -51,7 +51,7 @@ class Connected:
     parts: "tuple[DirectCondition, ...]"
 
 
-DirectCondition: TypeAlias = Compared | IsNull | Negated | Connected
+DirectCondition: TypeAlias = Compared | NullTest | Negated | Connected
 
 
 @dataclass(frozen=True)

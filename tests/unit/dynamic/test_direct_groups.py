@@ -13,14 +13,14 @@ from service.model.dynamic.direct import (
     AddedArgument,
     AddedGroups,
     AddedKind,
-    ColumnValue,
+    ColumnTerm,
     Compared,
     Connected,
-    ConstantValue,
+    ConstantTerm,
     DeltaRows,
     DirectCondition,
-    IsNull,
     Negated,
+    NullTest,
 )
 from service.model.dynamic.plan import WEIGHT
 from service.model.schema.types import ColumnType, DecimalType, Field, Primitive, TableSchema
@@ -134,7 +134,7 @@ def test_two_stored_rows_of_one_group_are_left_to_spark() -> None:
         changed("sum", [("a", 1, 1)], [("a", 1, 1, 1), ("a", 1, 1, 1)])
 
 
-X, FIVE = ColumnValue("x"), ConstantValue(5)
+X, FIVE = ColumnTerm("x"), ConstantTerm(5)
 
 
 @pytest.mark.parametrize(
@@ -143,10 +143,10 @@ X, FIVE = ColumnValue("x"), ConstantValue(5)
         (Compared("<", X, FIVE), [1]),
         (Negated(Compared("<", X, FIVE)), [5]),
         (Compared("<=", FIVE, X), [5]),
-        (Negated(IsNull("x")), [1, 5]),
-        (Connected("or", (IsNull("x"), Compared("=", X, FIVE))), [5, None]),
-        (Connected("and", (Compared(">", X, ConstantValue(0)), Compared("<>", X, FIVE))), [1]),
-        (Compared(">", X, ConstantValue(Decimal("1.5"))), [5]),
+        (Negated(NullTest("x")), [1, 5]),
+        (Connected("or", (NullTest("x"), Compared("=", X, FIVE))), [5, None]),
+        (Connected("and", (Compared(">", X, ConstantTerm(0)), Compared("<>", X, FIVE))), [1]),
+        (Compared(">", X, ConstantTerm(Decimal("1.5"))), [5]),
     ],
 )
 def test_a_condition_that_is_null_keeps_no_row(condition: DirectCondition, kept: list[int | None]) -> None:

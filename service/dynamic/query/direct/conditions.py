@@ -7,14 +7,14 @@ from decimal import Decimal
 from sqlglot import exp
 
 from service.model.dynamic.direct import (
-    ColumnValue,
+    ColumnTerm,
     Comparator,
     Compared,
     Connected,
-    ConstantValue,
+    ConstantTerm,
     DirectCondition,
-    IsNull,
     Negated,
+    NullTest,
 )
 
 _COMPARISONS: dict[type[exp.Expr], Comparator] = {
@@ -45,7 +45,7 @@ def condition(one: exp.Expr) -> DirectCondition:
         case exp.Not():
             return Negated(condition(one.this))
         case exp.Is() if isinstance(one.this, exp.Column) and isinstance(one.expression, exp.Null):
-            return IsNull(one.this.name)
+            return NullTest(one.this.name)
         case exp.Between() if not one.args.get("symmetric"):
             low, high = one.args["low"], one.args["high"]
             return Connected("and", (_compared(">=", one.this, low), _compared("<=", one.this, high)))
@@ -61,22 +61,22 @@ def _compared(how: Comparator, left: exp.Expr, right: exp.Expr) -> Compared:
     return Compared(how, _value(left), _value(right))
 
 
-def _value(one: exp.Expr) -> ColumnValue | ConstantValue:
+def _value(one: exp.Expr) -> ColumnTerm | ConstantTerm:
     match one:
         case exp.Paren():
             return _value(one.this)
         case exp.Column():
-            return ColumnValue(one.name)
+            return ColumnTerm(one.name)
         case exp.Neg() if isinstance(one.this, exp.Literal) and not one.this.is_string:
             found = _constant(one.this)
             assert isinstance(found, int | Decimal)
-            return ConstantValue(-found)
+            return ConstantTerm(-found)
         case exp.Literal():
-            return ConstantValue(_constant(one))
+            return ConstantTerm(_constant(one))
         case exp.Cast() if isinstance(one.this, exp.Literal) and one.this.is_string:
             if one.to.is_type("date") and _DATE.fullmatch(one.this.name):
                 try:
-                    return ConstantValue(date.fromisoformat(one.this.name))
+                    return ConstantTerm(date.fromisoformat(one.this.name))
                 except ValueError as e:
                     raise NotDirect from e
     raise NotDirect

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from service.model.dynamic.direct import (
-    ColumnValue,
+    ColumnTerm,
     Comparator,
     Compared,
     Connected,
-    ConstantValue,
+    ConstantTerm,
     DirectCondition,
-    IsNull,
     Negated,
+    NullTest,
 )
 
 _COMPARED: dict[Comparator, Callable[..., Any]] = {
@@ -53,7 +53,7 @@ def is_plain(kind: pa.DataType) -> bool:
 
 def _decided(rows: pa.Table, one: DirectCondition) -> Any:
     match one:
-        case IsNull():
+        case NullTest():
             return pc.is_null(rows[one.column])
         case Negated():
             return pc.invert(_decided(rows, one.of))
@@ -67,14 +67,14 @@ def _decided(rows: pa.Table, one: DirectCondition) -> Any:
 def _sides(rows: pa.Table, one: Compared) -> tuple[Any, Any]:
     """Both values, as one type of Arrow."""
     left, right = one.left, one.right
-    if isinstance(left, ColumnValue) and isinstance(right, ColumnValue):
+    if isinstance(left, ColumnTerm) and isinstance(right, ColumnTerm):
         first, second = rows[left.name], rows[right.name]
         if first.type != second.type:
             raise NeedsSpark
         return first, second
-    if isinstance(left, ColumnValue) and isinstance(right, ConstantValue):
+    if isinstance(left, ColumnTerm) and isinstance(right, ConstantTerm):
         return _with_constant(rows[left.name], right.value)
-    if isinstance(left, ConstantValue) and isinstance(right, ColumnValue):
+    if isinstance(left, ConstantTerm) and isinstance(right, ColumnTerm):
         return _with_constant(rows[right.name], left.value)[::-1]
     raise NeedsSpark
 
