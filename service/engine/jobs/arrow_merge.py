@@ -10,6 +10,7 @@ without reading rows.
 
 import json
 import logging
+import os
 import re
 import uuid as uuids
 from collections.abc import Sequence
@@ -165,15 +166,14 @@ def _join(table: Any, parts: Sequence[str]) -> str:
 def described(session: SparkSession, table: Any, location: str, like: Any = None) -> Any:
     """Iceberg's data file, with the metrics of the file's footer, in the partition of the file `like`; without one, in
     a table without partitions."""
-    source = table.io().newInputFile(location)
-    config = iceberg_class("MetricsConfig").forTable(table)
-    metrics = iceberg_class("parquet.ParquetUtil").fileMetrics(source, config)
+    parquet, none = iceberg_class("parquet.ParquetUtil"), java_class("java.util.ArrayList")().stream()
     path = java_class("org.apache.hadoop.fs.Path")(location)
     footer = java_class(_READER).readFooter(session.sparkContext._jsc.hadoopConfiguration(), path)
-    offsets = iceberg_class("parquet.ParquetUtil").getSplitOffsets(footer)
+    metrics = parquet.footerMetrics(footer, none, iceberg_class("MetricsConfig").forTable(table))
+    offsets, size = parquet.getSplitOffsets(footer), os.path.getsize(local_path(location))
     spec = table.spec() if like is None else table.specs().get(like.specId())
     builder = iceberg_class("DataFiles").builder(spec).withPath(location).withFormat("parquet")
-    builder = builder.withFileSizeInBytes(source.getLength()).withMetrics(metrics).withSplitOffsets(offsets)
+    builder = builder.withFileSizeInBytes(size).withMetrics(metrics).withSplitOffsets(offsets)
     if like is not None and spec.isPartitioned():
         builder = builder.withPartition(like.partition())
     return builder.build()
