@@ -24,7 +24,7 @@ def direct_net(job: RefreshJob, change: DirectChange, stored: pa.Table | None) -
         if isinstance(change, AddedGroups):
             return _groups(job, change, stored)
         net = _rows(job, change)
-    except NeedsSpark:
+    except (NeedsSpark, pa.ArrowException):
         return None
     many = (pc.sum(pc.abs(net[WEIGHT])).as_py() or 0) > _MOST_ROWS
     return None if many else (net, None)

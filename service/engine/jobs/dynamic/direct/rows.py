@@ -50,7 +50,7 @@ def netted(rows: pa.Table, columns: Iterable[str]) -> pa.Table:
 
 
 def _plain(rows: pa.Table, source: RefreshSource) -> pa.Table:
-    if has_uuid(source.schema) or not all(is_plain(field.type) for field in rows.schema):
+    if has_uuid(source.change_schema) or not all(is_plain(field.type) for field in rows.schema):
         raise NeedsSpark
     return rows
 
