@@ -23,14 +23,21 @@ from service.model.schema.types import TableSchema
 # More values are read by Spark, on all cores.
 _MOST_VALUES, _MOST_FILE_BYTES = 8_000_000, 256 << 20
 _MOST_ROWS, _MOST_BYTES = 100_000, 32 << 20
+# The same for a change that is not given to Spark, but computed in this process.
+_MOST_ROWS_HERE, _MOST_BYTES_HERE = 1_000_000, 128 << 20
+# More rows than this are found by Arrow instead of Python, if it finds all their values equal as Spark does.
+_MANY_ROWS = 5_000
 # More files are opened by Spark.
 _MOST_FILES = 64
 _FEW_FILES = 8
 
 
-def changed_rows(table: Table, ranges: Sequence[SnapshotRange], schema: TableSchema) -> pa.Table | None:
+def changed_rows(
+    table: Table, ranges: Sequence[SnapshotRange], schema: TableSchema, *, computed_here: bool = False
+) -> pa.Table | None:
     """The rows that came and went in some ranges of a table's history, in these columns, with their weights; those
-    that only moved are left out. None if they are many, or only Spark can read them."""
+    that only moved are left out. None if they are many, or only Spark can read them. They may be more if the change is
+    `computed_here`: then they need not be sent to Spark."""
     columns = plain_columns(schema)
     sides = []
     for one in ranges:
@@ -48,14 +55,37 @@ def changed_rows(table: Table, ranges: Sequence[SnapshotRange], schema: TableSch
             found = _net(found)
     except (TooManyRows, UnreadableFile):
         return None
-    return None if found.num_rows > _MOST_ROWS or found.nbytes > _MOST_BYTES else found
+    rows, size = (_MOST_ROWS_HERE, _MOST_BYTES_HERE) if computed_here else (_MOST_ROWS, _MOST_BYTES)
+    return None if found.num_rows > rows or found.nbytes > size else found
 
 
-def with_few_rows(source: RefreshSource, table: Table) -> RefreshSource:
-    """A source of a refresh, with the rows that have changed if they are few."""
+def with_few_rows(source: RefreshSource, table: Table, *, computed_here: bool = False) -> RefreshSource:
+    """A source of a refresh as this process reads it, with the rows that have changed if they are few; or not too many
+    for this process, if the change of the result is `computed_here`."""
+    old_id = source.old_id if source.changes else source.new_id
+    source = replace(source, stored=LocalSource(table, source.change_schema, source.new_id, old_id))
     if not source.changes:
         return source
-    return replace(source, changed=changed_rows(table, source.changes, source.change_schema))
+    rows = changed_rows(table, source.changes, source.change_schema, computed_here=computed_here)
+    return replace(source, changed=rows)
+
+
+@dataclass(frozen=True)
+class LocalSource:
+    """The rows of a source of a refresh, with these columns, at two snapshots."""
+
+    table: Table
+    schema: TableSchema
+    new_id: int | None
+    old_id: int | None
+
+    def having(self, column: str, values: pa.Array, *, old: bool) -> pa.Table | None:
+        """See SourceValues."""
+        snapshot_id, columns = self.old_id if old else self.new_id, plain_columns(self.schema)
+        if snapshot_id is None:
+            return columns.empty_table()
+        reader = FewRows(self.table, self.table.schema_id, columns, most_rows=_MOST_ROWS)
+        return _having(reader, snapshot_id, list_files(self.table, snapshot_id).data, column, values)
 
 
 @dataclass(frozen=True)
@@ -77,6 +107,11 @@ class LocalResult:
         rows = found.rows.append_column(file, pa.array(found.files, pa.string()))
         return rows.append_column(pos, pa.array(found.positions, pa.int64()))
 
+    def having(self, column: str, values: pa.Array) -> pa.Table | None:
+        """See StoredRows."""
+        files, snapshot_id = list_files(self.table).data, self.table.current_snapshot_id
+        return _having(self._reader(_MOST_ROWS), snapshot_id or 0, files, column, values)
+
     def places(self, gone: pa.Table) -> Mapping[str, pa.Array] | None:
         """See StoredRows."""
         rows, wanted = gone.select(list(self.schema.names)), Counter[Content]()
@@ -84,6 +119,8 @@ class LocalResult:
         files = list_files(self.table).data
         if probe is None or not _is_small(files, 1):
             return None
+        if gone.num_rows > _MANY_ROWS and all(searchable(field.type) for field in rows.schema):
+            return self._places_of_many(files, probe, gone)
         try:
             for content, weight in zip(contents(rows), gone[WEIGHT].to_pylist(), strict=True):
                 wanted[content] -= weight
@@ -91,6 +128,20 @@ class LocalResult:
         except (TooManyRows, UnreadableFile, ValueError):
             return None
         return None if any(wanted.values()) else found
+
+    def _places_of_many(self, files: Sequence[DataFile], probe: str, gone: pa.Table) -> Mapping[str, pa.Array] | None:
+        reader, values = self._reader(_MOST_ROWS_HERE), pc.unique(gone[probe])
+        try:
+            near = reader.having(self.table.current_snapshot_id or 0, [file.path for file in files], probe, values)
+        except (TooManyRows, UnreadableFile):
+            return None
+        numbers = _some_of(near.rows, gone, self.schema.names)
+        if numbers is None:
+            return None
+        at = pa.table({"file": near.files, "pos": pa.array(near.positions, pa.int64())}).take(numbers).sort_by("pos")
+        grouped = at.group_by("file", use_threads=False).aggregate([("pos", "list")])
+        lists = grouped["pos_list"].combine_chunks()
+        return {path: lists[i].values for i, path in enumerate(grouped["file"].to_pylist())}
 
     def _search(
         self, files: Sequence[DataFile], probe: str, values: pa.Array, wanted: Counter[Content]
@@ -107,6 +158,41 @@ class LocalResult:
 
     def _reader(self, most_rows: int | None = None) -> FewRows:
         return FewRows(self.table, self.table.schema_id, plain_columns(self.schema), most_rows=most_rows)
+
+
+def _some_of(rows: pa.Table, gone: pa.Table, names: Sequence[str]) -> pa.Array | None:
+    """The numbers of rows with the contents of those that go, each as often as its weight is below 0: of equal rows,
+    the first. None if not all are there."""
+    number, wanted = "_firn_number", "_firn_wanted"
+    there = rows.append_column(number, pa.array(range(rows.num_rows), pa.int64()))
+    there = there.append_column(wanted, pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows))
+    going = gone.select(list(names)).cast(rows.schema)
+    going = going.append_column(number, pa.nulls(gone.num_rows, pa.int64()))
+    going = going.append_column(wanted, pc.negate(gone[WEIGHT]))
+    how = [(number, "min"), (number, "count"), (wanted, "sum")]
+    if pc.max(going[wanted]).as_py() > 1:
+        how.append((number, "list"))
+    found = pa.concat_tables([there, going]).group_by(list(names), use_threads=False).aggregate(how)
+    found = found.filter(pc.greater(found[f"{wanted}_sum"], 0))
+    if pc.any(pc.less(found[f"{number}_count"], found[f"{wanted}_sum"])).as_py():
+        return None
+    if (number, "list") not in how:
+        return found[f"{number}_min"]
+    pairs = zip(found[f"{number}_list"].to_pylist(), found[f"{wanted}_sum"].to_pylist(), strict=True)
+    some = (one for numbers, count in pairs for one in sorted(n for n in numbers if n is not None)[:count])
+    return pa.array(some, pa.int64())
+
+
+def _having(
+    reader: FewRows, snapshot_id: int, files: Sequence[DataFile], column: str, values: pa.Array
+) -> pa.Table | None:
+    """The rows of some files of a snapshot with one of some values in a column; None if Spark should read them."""
+    if not searchable(values.type):
+        return None
+    try:
+        return reader.having(snapshot_id, [file.path for file in files], column, values).rows
+    except (TooManyRows, UnreadableFile):
+        return None
 
 
 def _is_small(files: Sequence[DataFile], columns: int) -> bool:

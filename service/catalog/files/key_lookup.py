@@ -37,7 +37,7 @@ _FEW_FILES = 4
 _MOST_VALUES = 8_000_000
 # More rows than this are changed by Spark.
 _MOST_HITS = 20_000
-_CACHE_BYTES, _DELETE_BYTES = 128 << 20, 16 << 20
+_CACHE_BYTES = 128 << 20
 # Types by whose least and greatest values files are skipped, and those by which partitions are.
 _BOUNDED = frozenset({"int", "long", "string", "date", "timestamp", "timestamptz"})
 _PARTITIONED = frozenset({"int", "long", "string", "date"})
@@ -109,9 +109,6 @@ class _KeyCache:
 _cache = _KeyCache()
 _bounds: LRUCache[str, dict[str, Bounds]] = LRUCache(100_000, getsizeof=lambda found: len(found) + 1)
 _bounds_lock = threading.Lock()
-# By the path of the data file, and those of its delete files.
-_deletes: LRUCache[tuple[str, ...], pa.Array] = LRUCache(_DELETE_BYTES, getsizeof=lambda found: found.nbytes + 500)
-_deletes_lock = threading.Lock()
 
 
 def key_tuples(keys: pa.Table) -> list[Key]:
@@ -151,18 +148,7 @@ def _deleted_positions(table: Table, files: Iterable[DataFile]) -> dict[str, fro
         return {}
     if not state.counted or not table.deletes_by_place:
         raise UnreadableFile("the table has delete files that only Spark reads")
-    return {f.path: frozenset(_positions(table, f)) for f in files if f.deletes}
-
-
-def _positions(table: Table, file: DataFile) -> list[int]:
-    with _deletes_lock:
-        known = _deletes.get((file.path, *file.deletes))
-    if known is None:
-        known = positions_of(table, file.path, file.deletes)
-        with _deletes_lock, suppress(ValueError):  # larger than the whole cache
-            _deletes[file.path, *file.deletes] = known
-    found: list[int] = known.to_pylist()
-    return found
+    return {f.path: frozenset(positions_of(table, f.path, f.deletes).to_pylist()) for f in files if f.deletes}
 
 
 def _without(

@@ -1,10 +1,13 @@
 """Which rows of a data file its delete files name, read from these in process."""
 
+import threading
 from collections.abc import Iterable
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from cachetools import LRUCache
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 
@@ -13,11 +16,24 @@ from service.catalog.lineage import FileChanges
 from service.catalog.tables import Table
 from service.catalog.translate import translated
 
+_KEPT_BYTES = 32 << 20
+# For the process, by the paths of a data file and its delete files, which never change.
+_known: LRUCache[tuple[str, ...], pa.Array] = LRUCache(_KEPT_BYTES, getsizeof=lambda found: found.nbytes + 500)
+_lock = threading.Lock()
+
 
 def positions(table: Table, path: str, delete_files: Iterable[str]) -> pa.Array:
     """The distinct positions that delete files with positions have for a data file."""
-    found = [_read(table, path, file) for file in delete_files]
-    return pc.unique(pa.concat_arrays(found)) if found else pa.array([], pa.int64())
+    files = tuple(delete_files)
+    if not files:
+        return pa.array([], pa.int64())
+    with _lock:
+        found = _known.get((path, *files))
+    if found is None:
+        found = pc.unique(pa.concat_arrays([_read(table, path, file) for file in files]))
+        with _lock, suppress(ValueError):  # larger than the whole cache
+            _known[path, *files] = found
+    return found
 
 
 def rows_deleted(table: Table, changes: FileChanges) -> dict[str, pa.Array]:

@@ -10,6 +10,7 @@ from service.dynamic.query.adding import Adding, adding, by_adding
 from service.dynamic.query.changes import Changes, weighted
 from service.dynamic.query.compiled import NotIncremental, QuerySource
 from service.dynamic.query.dialect import parse, place_at, quoted
+from service.dynamic.query.direct.changes import direct_change
 from service.dynamic.query.exact import InexactComparison, inexact_columns
 from service.dynamic.query.limits import Limit, Pair
 from service.dynamic.query.lower.context import Context, Types, Unsupported
@@ -35,6 +36,7 @@ from service.dynamic.query.rows import Rows, names
 from service.dynamic.query.sql_types import has_map
 from service.dynamic.query.tables import NamedTable, named_in, with_views
 from service.errors import FirnError, InvalidQuery
+from service.model.dynamic.direct import DirectChange
 from service.model.dynamic.plan import IncrementalPlan, ReplacedKeys, Step, WeightedRows
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.types import Field, fold_case
@@ -54,11 +56,12 @@ class CompiledPlans:
     not_incremental: NotIncremental | None
     classes: tuple[str, ...]
     plan_for: Callable[[Set[int]], Steps] | None = None
+    direct_for: Callable[[Set[int]], DirectChange | None] = lambda changed: None
 
     def plan(self, changed: Set[int]) -> IncrementalPlan:
         assert self.plan_for is not None, "the query is not incremental"
         steps, change = self.plan_for(changed)
-        return IncrementalPlan(_kept(steps, change), change)
+        return IncrementalPlan(_kept(steps, change), change, self.direct_for(changed))
 
 
 def compile_query(
@@ -171,10 +174,16 @@ class _Compiler:
                 return by_exact_columns(root, exact, changed)
             return by_rows(root, changed)
 
+        def direct(changed: Set[int]) -> DirectChange | None:
+            by_key = core is not None and how is None
+            if by_key or not isinstance(root, Select) or any(name in inexact for name in columns):
+                return None
+            return direct_change(root, how, changed)
+
         hidden = tuple(result.hidden) if result is not None else ()
         if how is not None:
             found["aggregate by adding"] = None
-        return CompiledPlans(self._sources(root), full, hidden, None, tuple(found), plan)
+        return CompiledPlans(self._sources(root), full, hidden, None, tuple(found), plan, direct)
 
     def _adding(self, ctx: Context, result: KeptResult | None) -> Adding | None:
         """How the aggregates of the result are added, if the query is made of one below a projection."""

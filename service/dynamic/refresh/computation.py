@@ -157,6 +157,9 @@ def refresh_sources(
     reads_files: bool = False,
 ) -> list[RefreshSource]:
     """The sources as the engine reads them; with a decision, with what changed in them."""
+    changes = () if decision is None else decision.changes
+    changed = {number for number, one in enumerate(changes) if one.ranges}
+    here = bool(changed) and compiled.query.plan(changed).direct is not None
     found = []
     for number, (source, reads) in enumerate(zip(sources, compiled.query.sources, strict=True)):
         table = source.table
@@ -164,9 +167,9 @@ def refresh_sources(
             *(number, table.spark_name, table.schema_id),
             *(compiled.schemas[number], tuple(reads.columns), source.snapshot_id),
         )
-        if decision is not None and decision.changes:
-            change = decision.changes[number]
+        if changes:
+            change = changes[number]
             one = replace(one, old_id=change.old_id, changes=change.ranges)
-            one = with_few_rows(one, table) if reads_files else one
+            one = with_few_rows(one, table, computed_here=here) if reads_files else one
         found.append(one)
     return found

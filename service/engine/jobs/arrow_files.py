@@ -46,23 +46,43 @@ def merge(part: MergePart, shape: FileShape) -> int:
     groups = _groups(part.paths, shape)
     first = next(groups, shape.schema.empty_table())
     try:
-        with pq.ParquetWriter(
-            to,
-            shape.schema,
-            use_dictionary=_repeating(first),
-            compression=shape.codec,
-            store_schema=False,
-            store_decimal_as_integer=True,
-            write_page_index=True,
-        ) as writer:
+        with _writer(to, shape, first) as writer:
             for table in itertools.chain([first], groups):
                 writer.write_table(table, row_group_size=max(1, table.num_rows))
                 rows += table.num_rows
     except BaseException:
-        if os.path.exists(to):
-            os.unlink(to)
+        _remove(to)
         raise
     return rows
+
+
+def write(rows: pa.Table, shape: FileShape, location: str) -> None:
+    """Write rows with the schema of the shape into one file, as one row group."""
+    to = local_path(location)
+    os.makedirs(os.path.dirname(to), exist_ok=True)
+    try:
+        with _writer(to, shape, rows) as writer:
+            writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+    except BaseException:
+        _remove(to)
+        raise
+
+
+def _writer(to: str, shape: FileShape, first: pa.Table) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        to,
+        shape.schema,
+        use_dictionary=_repeating(first),
+        compression=shape.codec,
+        store_schema=False,
+        store_decimal_as_integer=True,
+        write_page_index=True,
+    )
+
+
+def _remove(path: str) -> None:
+    if os.path.exists(path):
+        os.unlink(path)
 
 
 def _forget_archives() -> None:

@@ -10,6 +10,7 @@ without reading rows.
 
 import json
 import logging
+import os
 import re
 import uuid as uuids
 from collections.abc import Sequence
@@ -46,7 +47,7 @@ def merged(session: SparkSession, table: Any, group: FileGroup, how: RewriteOpti
     """The new files of a group, as a Java set, with its rows in their old order; None if Spark must write them."""
     if group.files < _MANY_FILES:
         return None
-    shape = _shape(table, how)
+    shape = file_shape(table, how.compression)
     tasks = group.handle.fileScanTasks()
     deletes = then(method(f"{ICEBERG}.FileScanTask", "deletes"), method("java.util.List", "isEmpty"))
     if shape is None or not tasks.stream().allMatch(function(deletes, "Predicate")):
@@ -67,12 +68,12 @@ def merged(session: SparkSession, table: Any, group: FileGroup, how: RewriteOpti
     return joined(session, table, [part.to for part in parts], group.expected_files, like=first, rows=found)
 
 
-def _shape(table: Any, how: RewriteOptions) -> FileShape | None:
-    """The shape of the table's files, if its columns and properties allow merging by Arrow; else None."""
+def file_shape(table: Any, compression: str | None = None) -> FileShape | None:
+    """The shape of the table's files, if its columns and properties allow Arrow to write them; else None."""
     # As one text: reading a Java map entry by entry takes longer than reading a small table's files.
     mapper = java_class("com.fasterxml.jackson.databind.ObjectMapper")()
     properties = json.loads(mapper.writeValueAsString(table.properties()))
-    codec = _CODECS.get(how.compression or properties.get(_CODEC, "zstd"))
+    codec = _CODECS.get(compression or properties.get(_CODEC, "zstd"))
     fields = []
     for column in json.loads(iceberg_class("SchemaParser").toJson(table.schema()))["fields"]:
         decimal = _DECIMAL.fullmatch(str(column["type"]))
@@ -134,7 +135,7 @@ def joined(session: SparkSession, table: Any, parts: Sequence[str], files: int, 
     found = 0
     for i in range(0, len(parts), size):
         some = parts[i : i + size]
-        file = _described(session, table, _join(table, some) if len(some) > 1 else some[0], like)
+        file = described(session, table, _join(table, some) if len(some) > 1 else some[0], like)
         found += int(file.recordCount())
         whole.add(file)
     if found != rows:
@@ -162,17 +163,17 @@ def _join(table: Any, parts: Sequence[str]) -> str:
     return location
 
 
-def _described(session: SparkSession, table: Any, location: str, like: Any) -> Any:
-    """Iceberg's data file, with the metrics of the file's footer."""
-    source = table.io().newInputFile(location)
-    config = iceberg_class("MetricsConfig").forTable(table)
-    metrics = iceberg_class("parquet.ParquetUtil").fileMetrics(source, config)
+def described(session: SparkSession, table: Any, location: str, like: Any = None) -> Any:
+    """Iceberg's data file, with the metrics of the file's footer, in the partition of the file `like`; without one, in
+    a table without partitions."""
+    parquet, none = iceberg_class("parquet.ParquetUtil"), java_class("java.util.ArrayList")().stream()
     path = java_class("org.apache.hadoop.fs.Path")(location)
     footer = java_class(_READER).readFooter(session.sparkContext._jsc.hadoopConfiguration(), path)
-    offsets = iceberg_class("parquet.ParquetUtil").getSplitOffsets(footer)
-    spec = table.specs().get(like.specId())
+    metrics = parquet.footerMetrics(footer, none, iceberg_class("MetricsConfig").forTable(table))
+    offsets, size = parquet.getSplitOffsets(footer), os.path.getsize(local_path(location))
+    spec = table.spec() if like is None else table.specs().get(like.specId())
     builder = iceberg_class("DataFiles").builder(spec).withPath(location).withFormat("parquet")
-    builder = builder.withFileSizeInBytes(source.getLength()).withMetrics(metrics).withSplitOffsets(offsets)
-    if spec.isPartitioned():
+    builder = builder.withFileSizeInBytes(size).withMetrics(metrics).withSplitOffsets(offsets)
+    if like is not None and spec.isPartitioned():
         builder = builder.withPartition(like.partition())
     return builder.build()

@@ -11,6 +11,7 @@ The views that exist before the first step, for the source with number i:
 from dataclasses import dataclass
 from typing import Literal
 
+from service.model.dynamic.direct import DirectChange
 from service.model.names import RESERVED_COLUMN_PREFIX
 
 WEIGHT = f"{RESERVED_COLUMN_PREFIX}weight"
@@ -67,3 +68,5 @@ class IncrementalPlan:
 
     steps: tuple[Step, ...]
     change: WeightedRows | ReplacedKeys
+    direct: DirectChange | None = None
+    """The same change as it is computed without Spark, if it can be and few rows of the sources have changed."""

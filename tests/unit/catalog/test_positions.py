@@ -9,8 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap
 
-from service.catalog.files import key_lookup
-from service.catalog.files.data_files import DataFile
 from service.catalog.files.positions import positions
 from service.catalog.tables import Table
 from tests.unit.iceberg_tables import make_table, open_catalog
@@ -67,5 +65,4 @@ def test_delete_files_of_both_kinds_are_read_together(table: Table, tmp_path: Pa
 
 def test_data_files_whose_vectors_share_a_file_have_their_own_positions(table: Table, tmp_path: Path) -> None:
     puffin = vectors(tmp_path / "some.puffin", {"one": [1, 2], "other": [3]})
-    found = [key_lookup._positions(table, DataFile(path, 1, 9, (), deletes=(puffin,))) for path in ("one", "other")]
-    assert found == [[1, 2], [3]]
+    assert [positions(table, path, [puffin]).to_pylist() for path in ("one", "other")] == [[1, 2], [3]]

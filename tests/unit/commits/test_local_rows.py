@@ -9,7 +9,7 @@ from pyiceberg.expressions import EqualTo
 from service.catalog.tables import Catalog, Table
 from service.commits import local_rows
 from service.commits.compared import changes_between
-from service.commits.local_rows import LocalResult, changed_rows
+from service.commits.local_rows import LocalResult, LocalSource, changed_rows
 from service.model.dynamic.plan import WEIGHT
 from service.model.names import PLACE_COLUMNS
 from service.model.schema.types import TableSchema
@@ -119,3 +119,39 @@ def test_rows_are_found_by_their_contents_as_often_as_they_go(tmp_path: Path) ->
     assert found is not None
     assert [at.to_pylist() for at in found.values()] == [[0], [0]]
     assert result.places(rows("CH").append_column(WEIGHT, pa.array([-3], pa.int64()))) is None
+
+
+@pytest.mark.parametrize("many", [0, 1_000])
+def test_many_rows_are_found_as_few_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(local_rows, "_MANY_ROWS", many)
+    orders = Orders(tmp_path)
+    for first in (0, 0, 5):
+        orders.add("CH", None, "CH", first=first)
+    result = LocalResult(orders.table, orders.table.schema)
+    wanted = pa.concat_tables([rows("CH"), rows(None, first=6), rows("CH", first=2)])
+    found = result.places(wanted.append_column(WEIGHT, pa.array([-2, -1, -1], pa.int64())))
+    assert found is not None
+    assert sorted(at.to_pylist() for at in found.values()) == [[0], [0, 2], [1]]
+    for missing in (rows("CH"), rows("CH", first=9)):
+        assert result.places(missing.append_column(WEIGHT, pa.array([-3], pa.int64()))) is None
+
+
+def test_rows_are_found_by_a_value_at_both_snapshots_of_a_refresh(tmp_path: Path) -> None:
+    orders = Orders(tmp_path)
+    since = orders.add("CH", None)
+    orders.delete("CH")
+    until = orders.add("AT", "CH", None, first=2)
+    source = LocalSource(orders.table, orders.table.schema, until, since)
+    values = pa.array(["CH", None], pa.string())
+
+    def ids(*, old: bool, at: LocalSource = source) -> list[int]:
+        found = at.having("country", values, old=old)
+        assert found is not None
+        return sorted(found["id"].to_pylist())
+
+    assert ids(old=True) == [0, 1]
+    assert ids(old=False) == [1, 3, 4]
+    assert ids(old=True, at=LocalSource(orders.table, orders.table.schema, until, None)) == []
+    found = LocalResult(orders.table, orders.table.schema).having("id", pa.array([3, 9]))
+    assert found is not None
+    assert found.to_pylist() == [{"id": 3, "country": "CH"}]

@@ -426,6 +426,57 @@ def _deep(draw: Draw, a: Table, b: Table, c: Table) -> str:
     )
 
 
+def _plain_condition(draw: Draw, t: Table, alias: str) -> str:
+    """A condition that this process decides, too."""
+    forms = (
+        f"{alias}.{t.v} > 1",
+        f"{alias}.{t.n} <> 2",
+        f"2 >= {alias}.{t.v}",
+        f"{alias}.{t.n} < 1.5",
+        f"{alias}.{t.v} BETWEEN 1 AND 2",
+        f"{alias}.{t.v} IN (0, 3)",
+        f"{alias}.{t.k} IS NOT NULL",
+        f"NOT ({alias}.{t.n} = 1 OR {alias}.{t.v} = 1)",
+        f"({alias}.{t.v} = {alias}.{t.id} OR {alias}.{t.k} IS NULL)",
+    )
+    return str(draw.choice(forms))
+
+
+def _plain_from(draw: Draw, a: Table, b: Table, c: Table) -> str:
+    """Tables joined by equal columns."""
+    second = f" AND a.{a.v} = b.{b.v}" if draw.random() < 0.3 else ""
+    forms = (
+        "ta a",
+        f"ta a JOIN tb b ON a.{a.k} = b.{b.k}{second}",
+        f"ta a JOIN ta b ON a.{a.v} = b.{a.id}",
+        f"ta a JOIN tb b ON a.{a.k} = b.{b.k} JOIN tc c ON b.{b.v} = c.{c.v} AND {_plain_condition(draw, c, 'c')}",
+    )
+    return f"FROM {draw.choice(forms)} WHERE {_plain_condition(draw, a, 'a')}"
+
+
+def _plain_rows(draw: Draw, a: Table, b: Table, c: Table) -> str:
+    """Rows that are computed without Spark."""
+    rows = f"SELECT a.{a.id} AS r0, a.{a.k} AS r1, a.{a.x} AS r2 {_plain_from(draw, a, b, c)}"
+    return rows if draw.random() < 0.7 else f"{rows} UNION ALL {rows.replace('WHERE', 'WHERE NOT', 1)}"
+
+
+def _plain_groups(draw: Draw, a: Table, b: Table, c: Table) -> str:
+    """Aggregates that are computed without Spark."""
+    calls = [f"COUNT(a.{a.x})", f"SUM(a.{a.v})", f"AVG(a.{a.n})", f"AVG(a.{a.v})", f"MIN(a.{a.k})", f"MAX(a.{a.v})"]
+    calls += [f"SUM(a.{a.x})", f"AVG(a.{a.x})"] if "decimal" in str(_field(a, a.x).type) else [f"MAX(a.{a.g})"]
+    some = ", ".join(f"{call} AS r{i}" for i, call in enumerate(draw.sample(calls, 2)))
+    keys = draw.choice(["", f"a.{a.k}", f"a.{a.g}", f"a.{a.k}, a.{a.x}"])
+    rows = _plain_from(draw, a, b, c)
+    if not keys:
+        return f"SELECT COUNT(*) AS n, {some} {rows}"
+    shown = draw.choice(["", f"{keys}, "])
+    return f"SELECT {shown}COUNT(*) AS n, {some} {rows} GROUP BY {keys}"
+
+
+def _field(t: Table, name: str) -> Field:
+    return next(one for one in t.fields if one.name == name)
+
+
 CLASSES: dict[str, Callable[[Draw, Table, Table, Table], str]] = {
     "projection": _projection,
     "select *": _star,
@@ -462,4 +513,6 @@ CLASSES: dict[str, Callable[[Draw, Table, Table, Table], str]] = {
     "aggregates joined": _aggregates_joined,
     "common table expression": _cte_twice,
     "deep": _deep,
+    "plain rows": _plain_rows,
+    "plain groups": _plain_groups,
 }

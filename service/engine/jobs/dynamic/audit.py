@@ -78,7 +78,8 @@ def stage_repair(session: SparkSession, job: RefreshJob, full_sql: str) -> Stage
     """Compute what has to change for the result to have exactly the rows of its query. Rows that are right stay."""
     with _opened(session, job, full_sql) as result:
         result.views.make(_ANY, "SELECT 1 AS _firn_any")
-        return RefreshFiles(result, result.net(ReplacedKeys(_ANY, (), _COMPUTED))).stage({})
+        net = result.net(ReplacedKeys(_ANY, (), _COMPUTED))
+        return RefreshFiles(result, net, result.going(net)).stage({})
 
 
 @contextmanager

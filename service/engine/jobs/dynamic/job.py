@@ -25,6 +25,14 @@ class SnapshotRange:
     them."""
 
 
+class SourceValues(Protocol):
+    """The rows of a source, found in this process by their values."""
+
+    def having(self, column: str, values: pa.Array, *, old: bool) -> pa.Table | None:
+        """The rows with one of some values in a column, in the columns of the source's change: at the snapshot of the
+        refresh, or of the last one (`old`). None if they are many, or only Spark can read them."""
+
+
 @dataclass(frozen=True)
 class RefreshSource:
     """A source of a query, at the snapshots of the last refresh and of this one."""
@@ -47,6 +55,7 @@ class RefreshSource:
     changed: pa.Table | None = None
     """The rows of these ranges that came and went, in the needed columns, with their weights, if they are few: then
     Spark need not read them."""
+    stored: SourceValues | None = None
 
     @property
     def change_schema(self) -> TableSchema:
@@ -61,6 +70,9 @@ class StoredRows(Protocol):
 
     def read(self, paths: Collection[str]) -> pa.Table | None:
         """All rows of some data files, with their places; None if they are many, or only Spark can read them."""
+
+    def having(self, column: str, values: pa.Array) -> pa.Table | None:
+        """The rows with one of some values in a column; None as above."""
 
     def places(self, gone: pa.Table) -> Mapping[str, pa.Array] | None:
         """The places of rows with these contents, each as often as its weight is below 0; None if that is better left

@@ -16,7 +16,7 @@ from service.engine.jobs.dynamic import statements
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, StagedRefresh
 from service.engine.jobs.dynamic.result import ResultRows
 from service.engine.jobs.dynamic.settings import few_rows, for_refresh, in_one_task
-from service.engine.jobs.dynamic.sources import open_changes, opened_rows
+from service.engine.jobs.dynamic.sources import counted_changes, open_changes, opened_rows
 from service.engine.jobs.dynamic.views import RefreshViews
 from service.engine.jobs.dynamic.written import RefreshFiles, live_rows
 from service.engine.jobs.edits.publish import StagedEdit, commit_staged
@@ -65,6 +65,10 @@ def stage_change(session: SparkSession, job: RefreshJob, plan_of: PlanOf) -> Sta
     """
     with ExitStack() as stack:
         views = RefreshViews(session, stack)
+        result = ResultRows(views, job, few=few_rows(job))
+        counted = counted_changes(job.sources)
+        if counted and (direct := plan_of(counted).direct) is not None and (found := result.direct(direct)) is not None:
+            return RefreshFiles(result, *found).stage(counted)
         stack.enter_context(for_refresh(session, job))
         changed = open_changes(views, job.sources)
         if not changed:
@@ -72,13 +76,12 @@ def stage_change(session: SparkSession, job: RefreshJob, plan_of: PlanOf) -> Sta
         plan = plan_of(changed)
         words = views_read(plan)
         stack.enter_context(opened_rows(views, job.sources, words))
-        result = ResultRows(views, job, few=few_rows(job))
         if RESULT in words:
             result.open()
         reads_files = make_steps(result, plan)
         with in_one_task(session) if result.few and not reads_files else nullcontext():
             net = result.net(plan.change)
-        return RefreshFiles(result, net).stage(changed)
+        return RefreshFiles(result, net, result.going(net)).stage(changed)
 
 
 def views_read(plan: IncrementalPlan) -> frozenset[str]:

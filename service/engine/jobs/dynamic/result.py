@@ -8,6 +8,7 @@ import pyarrow as pa
 from service.engine.iceberg.swap import CommitTarget
 from service.engine.iceberg.tables import pinned_reads
 from service.engine.jobs.dynamic import few, statements
+from service.engine.jobs.dynamic.direct.net import direct_net
 from service.engine.jobs.dynamic.job import RefreshJob
 from service.engine.jobs.dynamic.sources import schema_of
 from service.engine.jobs.dynamic.views import RefreshViews
@@ -16,6 +17,7 @@ from service.engine.session.rows import collect
 from service.engine.session.spark_types import DataFrame
 from service.engine.sql.past import rows_under
 from service.errors import RowCountMismatch
+from service.model.dynamic.direct import AddedGroups, DirectChange
 from service.model.dynamic.plan import RESULT, WEIGHT, ReplacedKeys, WeightedRows
 from service.model.names import PLACE_COLUMNS
 from service.model.schema.types import Field
@@ -132,8 +134,38 @@ class ResultRows:
         found = collect(self.views.session.sql(f"SELECT * FROM {_NET} LIMIT {_FEW_ROWS + 1}"))
         return found if found.num_rows <= _FEW_ROWS else None
 
+    def direct(self, change: DirectChange) -> tuple[NetChange, GoingRows] | None:
+        """What changes, and the places of the rows that go, without Spark; None if Spark has to compute them."""
+        stored = self.rows
+        if stored is None and self.job.stored is not None and isinstance(change, AddedGroups):
+            stored = self.job.stored.read(self.job.base.rows)
+        found = direct_net(self.job, change, stored)
+        if found is None:
+            return None
+        rows, keys = found
+        net = NetChange(_NET, _PLACED, *few.totals(rows), keys, rows)
+        going = self._going_here(net)
+        return None if going is None else (net, going)
+
     def going(self, net: NetChange) -> GoingRows:
         """Find the rows that go. Raises RowCountMismatch if the result lacks some of them."""
+        here = self._going_here(net)
+        if here is not None:
+            return here
+        self.open()
+        self.views.keep(GONE, statements.places(net.held, net.view, self.job.schema))
+        table = collect(self.views.session.sql(statements.by_file(GONE)))
+        hits: dict[str, int] = {}
+        for path, count in zip(table["file"].to_pylist(), table["hits"].to_pylist(), strict=True):
+            hits[path] = hits.get(path, 0) + int(count)
+        if sum(hits.values()) != net.went:
+            raise RowCountMismatch("the rows of the result that go", net.went, sum(hits.values()))
+        return GoingRows(hits, FoundPlaces(table), in_view=True)
+
+    def _going_here(self, net: NetChange) -> GoingRows | None:
+        """The rows that go, found in this process; None if that is better left to Spark."""
+        if not net.went:
+            return GoingRows({}, FoundPlaces())
         places = None
         if net.few is not None:
             rows = few.gone(net.few)
@@ -141,16 +173,8 @@ class ResultRows:
                 places = few.places(self.rows, rows, self.job.schema)
             elif self.job.stored is not None:
                 places = self.job.stored.places(rows)
-        if places is not None:
-            listed = [pa.table({"file": [path] * len(at), "pos": at}) for path, at in places.items()]
-            hits = {path: len(at) for path, at in places.items()}
-            return GoingRows(hits, FoundPlaces(rows=pa.concat_tables(listed)))
-        self.open()
-        self.views.keep(GONE, statements.places(net.held, net.view, self.job.schema))
-        table = collect(self.views.session.sql(statements.by_file(GONE)))
-        hits = {}
-        for path, count in zip(table["file"].to_pylist(), table["hits"].to_pylist(), strict=True):
-            hits[path] = hits.get(path, 0) + int(count)
-        if sum(hits.values()) != net.went:
-            raise RowCountMismatch("the rows of the result that go", net.went, sum(hits.values()))
-        return GoingRows(hits, FoundPlaces(table), in_view=True)
+        if places is None:
+            return None
+        listed = [pa.table({"file": [path] * len(at), "pos": at}) for path, at in places.items()]
+        hits = {path: len(at) for path, at in places.items()}
+        return GoingRows(hits, FoundPlaces(rows=pa.concat_tables(listed)))

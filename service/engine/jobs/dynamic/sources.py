@@ -14,12 +14,21 @@ from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql.past import rows_under, under
 from service.model.dynamic.plan import delta, new, old
 
+# More rows than this are read by Spark, although this process has them.
+_MOST_GIVEN = 100_000
+
+
+def counted_changes(sources: tuple[RefreshSource, ...]) -> dict[int, int] | None:
+    """How many rows of each changed source came or went; None if only Spark can tell."""
+    changed = {source.number: source.changed for source in sources if source.changes}
+    return {number: rows.num_rows for number, rows in changed.items() if rows} if None not in changed.values() else None
+
 
 def open_changes(views: RefreshViews, sources: tuple[RefreshSource, ...]) -> dict[int, int]:
     """Make the views of what changed; returns how many rows of each changed source came or went, by their contents."""
     found = {}
     for source in sources:
-        if source.changed is not None:
+        if source.changed is not None and source.changed.num_rows <= _MOST_GIVEN:
             count = source.changed.num_rows
             if count:
                 views.give(delta(source.number), source.changed)
