@@ -13,6 +13,7 @@ from service.engine.jobs.dynamic.analysed import analyse
 from service.engine.session.engine import Engine
 from service.engine.sql import tenant_sql
 from service.errors import InvalidQuery, TableNotFound
+from service.guard.policies import Policies
 from service.guard.sql import check_analysed, check_parsed
 from service.model.call import Call
 from service.model.dynamic.definition import Definition
@@ -49,6 +50,9 @@ class Compiler:
         if call is not None:
             self.authorise(name, query, call)
         tables = [self._table(name, one) for one in tables_named(query)]
+        if call is not None:
+            for table in tables:
+                Policies(self.catalog).check_may_publish(call.principal, table, QUERY)
         return self._compiled(query, tables, [one.schema for one in tables], deduplicated, call)
 
     def authorise(self, name: TableName, query: str, call: Call) -> None:

@@ -13,7 +13,9 @@ from service.engine.session.rows import collect, frame, json_rows
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql import diff_sql
 from service.engine.sql.past import under
-from service.engine.sql.sql import named
+from service.engine.sql.row_view import visible_rows
+from service.engine.sql.sql import Parameters, named, run
+from service.model.policy.view import RowView
 from service.model.schema.types import TableSchema
 
 Kind = Literal["inserted", "deleted", "updated"]
@@ -33,6 +35,8 @@ class Comparison:
     keys: tuple[str, ...]
     limit: int
     offset: int
+    view: RowView | None = None
+    """What the sender sees of the rows, if that is not all; `schema` has only these columns."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
     if not sides:
         return DiffResult()
     with ExitStack() as stack:
-        sources = [(_source(session, comparison, side, stack), sign) for side, sign in sides]
+        sources = [(_visible(session, comparison, side, stack), sign) for side, sign in sides]
         net = session.sql(diff_sql.net(sources, schema))
         if limit:
             # Both the page and the counts read it.
@@ -80,6 +84,15 @@ def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
 
 def _has_rows(side: SnapshotFiles | pa.Table) -> bool:
     return bool(side.touched if isinstance(side, SnapshotFiles) else side.num_rows)
+
+
+def _visible(session: SparkSession, comparison: Comparison, side: SnapshotFiles | pa.Table, stack: ExitStack) -> str:
+    source = _source(session, comparison, side, stack)
+    if comparison.view is None:
+        return source
+    parameters = Parameters()
+    text = f"SELECT * FROM {visible_rows(comparison.view, source, parameters)}"
+    return stack.enter_context(named(run(session, text, parameters.values)))
 
 
 def _source(session: SparkSession, comparison: Comparison, side: SnapshotFiles | pa.Table, stack: ExitStack) -> str:
