@@ -2,7 +2,8 @@
 
 `VISIBLE`: it shows rows or columns, only what the policy shows its sender. `NONE`: its response holds no values of
 rows, and it changes none. `WHOLE`: it could show or change rows, or it says more than that about them, so whoever sees
-only a part of the table may not send it. An operation that is not here cannot be served.
+only a part of the table may not send it. An operation that is not here counts as one of these; a test asks
+for a decision.
 """
 
 from collections.abc import Mapping
