@@ -387,14 +387,5 @@ def _options(request: Query, call: Call, dynamic: DynamicReads) -> ReadOptions:
     of_pass, as_of = None, request.as_of
     if isinstance(as_of, OfPass):
         of_pass, as_of = dynamic.in_pass(request.tenant_id, as_of.pass_, call.principal), None
-    return ReadOptions(
-        request.tenant_id,
-        request.namespace,
-        as_of,
-        request.limit,
-        skipped,
-        request.explain,
-        window,
-        of_pass,
-        pins,
-    )
+    place = request.tenant_id, request.namespace
+    return ReadOptions(*place, as_of, request.limit, skipped, request.explain, window, of_pass, pins)

@@ -11,7 +11,7 @@ from service.dynamic.definitions import Definitions
 from service.guard.policies import Policies
 from service.identity.identities import Identities
 from service.model.call import Call
-from service.model.policy.policy import POLICY_PROPERTY, Rule, TablePolicy, read_policy
+from service.model.policy.policy import POLICY_PROPERTY, PolicyRule, TablePolicy, read_policy
 from service.operations.dynamic.results import TableAddress
 from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Example, Result, omit_when_null, operation
@@ -98,7 +98,7 @@ def set_policy(
     identities: Identities,
 ) -> SetPolicyResult:
     """Set a table's policy: which rows each role sees, and how columns are masked; it replaces the one before."""
-    rules = {role: Rule(rule.rows, rule.columns) for role, rule in request.rules.items()}
+    rules = {role: PolicyRule(rule.rows, rule.columns) for role, rule in request.rules.items()}
 
     def change(current: Table, batch: str) -> Table:
         text = _policy(current, rules)
@@ -118,7 +118,7 @@ def set_policy(
     )
 
 
-def _policy(table: Table, rules: dict[str, Rule]) -> str | None:
+def _policy(table: Table, rules: dict[str, PolicyRule]) -> str | None:
     """The property's text; None for no policy. Hashes of a table stay the same when its policy changes."""
     if not rules:
         return None

@@ -13,7 +13,7 @@ from service.engine.session.rows import collect, frame, json_rows
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql import diff_sql
 from service.engine.sql.past import under
-from service.engine.sql.row_view import visible_rows
+from service.engine.sql.policies.rows import visible_rows
 from service.engine.sql.sql import Parameters, named, run
 from service.model.policy.view import RowView
 from service.model.schema.types import TableSchema

@@ -15,7 +15,7 @@ from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import sql
 from service.engine.sql.failing import conditions, identifying, naming_failures
 from service.engine.sql.past import under
-from service.engine.sql.row_view import visible_rows
+from service.engine.sql.policies.rows import visible_rows
 from service.engine.sql.sql import Parameters, identifier, reference
 from service.model import cursor
 from service.model.filters.predicates import EVERY_ROW, And, Compare, In, IsNull, Predicate

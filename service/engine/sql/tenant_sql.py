@@ -19,7 +19,7 @@ from service.engine.session.java import scala_items
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
 from service.engine.sql.plans.every import every_plan
 from service.engine.sql.plans.stars import without_internal_columns
-from service.engine.sql.row_view import visible_rows
+from service.engine.sql.policies.rows import visible_rows
 from service.engine.sql.sql import Parameters, at_snapshot, identifier, opaque
 from service.engine.sql.sql import run as run_statement
 from service.engine.sql.total_order import in_total_order, is_sorted

@@ -15,7 +15,7 @@ _FORMS = '"null", "hash", "redact", "hidden", {"redact": 4} or {"constant": valu
 
 
 @dataclass(frozen=True)
-class Shown:
+class Unmasked:
     """The value itself."""
 
     @property
@@ -47,7 +47,7 @@ class Hashed:
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantMask:
     """The same value in every row, as `read_literal` returns it."""
 
     value: Any
@@ -75,7 +75,7 @@ class Hidden:
         return 5, 0
 
 
-Mask = Shown | Redacted | Hashed | Constant | Null | Hidden
+Mask = Unmasked | Redacted | Hashed | ConstantMask | Null | Hidden
 _NAMED: dict[str, Mask] = {"null": Null(), "hash": Hashed(), "redact": Redacted(0), "hidden": Hidden()}
 
 
@@ -90,7 +90,7 @@ def read_mask(value: Any, kind: ColumnType, path: str) -> Mask:
             raise InvalidRequest.at(f"{path}.constant", 'it is null; use the mask "null"')
         if not is_plain(kind):
             raise InvalidRequest.at(path, f'a column of type {kind} cannot show a constant; use "null" or "hidden"')
-        mask = Constant(read_literal(kind, value["constant"], f"{path}.constant"))
+        mask = ConstantMask(read_literal(kind, value["constant"], f"{path}.constant"))
     else:
         raise InvalidRequest.at(path, f"{str(value)[:80]!r} is not a mask; use {_FORMS}")
     if isinstance(mask, Redacted | Hashed) and kind != _STRING:

@@ -39,7 +39,7 @@ _FIRST = "change the policy first, with SET_POLICY"
 
 
 @dataclass(frozen=True)
-class Rule:
+class PolicyRule:
     """What one role shows, as the request said it."""
 
     rows: Any = None
@@ -56,7 +56,7 @@ class Rule:
 class TablePolicy:
     """The rules of the roles, and the salt of hashes. A role without a rule shows nothing."""
 
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, PolicyRule]
     salt: str
 
     @property
@@ -98,7 +98,7 @@ def read_policy(text: str) -> TablePolicy | None:
     """The policy of a property's text; None if another program has written something else."""
     try:
         value = wire.parse(text)
-        rules = {role: Rule(rule["rows"], rule["columns"]) for role, rule in value[_RULES].items()}
+        rules = {role: PolicyRule(rule["rows"], rule["columns"]) for role, rule in value[_RULES].items()}
         ok = value["version"] == 1 and isinstance(value["salt"], str) and value["salt"]
         ok = ok and all(isinstance(rule.columns, dict) for rule in rules.values())
     except (FirnError, ValueError, TypeError, KeyError, AttributeError):
@@ -127,7 +127,7 @@ def check_role(role: str, path: str) -> None:
         raise InvalidRequest.at(path, f"{role[:80]!r} is not the name of a role; use reader, writer, or one of tokens")
 
 
-def rows_of(rule: Rule, schema: TableSchema, attributes: AttributeValues) -> Predicate:
+def rows_of(rule: PolicyRule, schema: TableSchema, attributes: AttributeValues) -> Predicate:
     """The rows that a rule, which was checked with the schema, shows to a sender with these attributes. None, if the
     sender lacks an attribute that the filter names, or its value does not fit the column."""
     if rule.rows is None:
@@ -138,7 +138,7 @@ def rows_of(rule: Rule, schema: TableSchema, attributes: AttributeValues) -> Pre
         return NO_ROW
 
 
-def masks_of(rule: Rule, schema: TableSchema, salt: str, path: str = "policy") -> dict[str, Mask]:
+def masks_of(rule: PolicyRule, schema: TableSchema, salt: str, path: str = "policy") -> dict[str, Mask]:
     """The masks of a rule, by column."""
     masks = {}
     for name, value in rule.columns.items():

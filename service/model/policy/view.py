@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from service.errors import Forbidden, InvalidRequest
 from service.model.filters.attributes import AttributeValues
 from service.model.filters.predicates import EVERY_ROW, NO_ROW, Or, Predicate
-from service.model.policy.masks import Hidden, Mask, Null, Shown
+from service.model.policy.masks import Hidden, Mask, Null, Unmasked
 from service.model.policy.policy import TablePolicy, columns_in, masks_of, renamed, rows_of
 from service.model.schema.types import Field, TableSchema
 
@@ -19,8 +19,8 @@ NOT_THEN = (
     "a later state"
 )
 Cases = tuple[tuple[Predicate, Mask], ...]
-_Shown = tuple[Predicate, Mapping[str, Mask]]
-_SHOWN: Cases = ((EVERY_ROW, Shown()),)
+_Rule = tuple[Predicate, Mapping[str, Mask]]
+_SHOWN: Cases = ((EVERY_ROW, Unmasked()),)
 _HIDDEN: Cases = ((EVERY_ROW, Hidden()),)
 
 
@@ -68,7 +68,7 @@ def view_of(
     if any(rule.shows_all for rule in held):
         return None
     then = {now: name for name, now in state.now.items() if now is not None}
-    shown: list[_Shown] = []
+    shown: list[_Rule] = []
     for rule in held or policy.rules.values():
         rows = rows_of(rule, schema, attributes) if held else NO_ROW
         if not columns_in(rows) <= then.keys():
@@ -87,11 +87,11 @@ def view_of(
     return RowView(Or(tuple(rows for rows, _ in shown)), TableSchema(tuple(fields), key), masked)
 
 
-def _cases(shown: list[_Shown], now: str | None) -> Cases:
+def _cases(shown: list[_Rule], now: str | None) -> Cases:
     """How a column is shown, the most open mask first. A column that was dropped since is hidden."""
     by_mask: dict[Mask, list[Predicate]] = {}
     for rows, masks in shown:
-        mask = Hidden() if now is None else masks.get(now, Shown())
+        mask = Hidden() if now is None else masks.get(now, Unmasked())
         by_mask.setdefault(mask, []).append(rows)
     *before, last = sorted(by_mask, key=lambda mask: mask.rank)
     cases: list[tuple[Predicate, Mask]] = [(Or(tuple(by_mask[mask])), mask) for mask in before]

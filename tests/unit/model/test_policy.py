@@ -13,8 +13,8 @@ from service.errors import FirnError, Forbidden, InvalidFilter, InvalidRequest, 
 from service.model.filters.attributes import AttributeValues
 from service.model.filters.predicates import And, Compare, In, IsNull, Not, Or, Predicate
 from service.model.identity.principal import ANYONE, Grant, Principal
-from service.model.policy.masks import Constant, Hashed, Hidden, Mask, Null, Redacted, Shown
-from service.model.policy.policy import POLICY_PROPERTY, Rule, TablePolicy, check_columns, read_policy
+from service.model.policy.masks import ConstantMask, Hashed, Hidden, Mask, Null, Redacted, Unmasked
+from service.model.policy.policy import POLICY_PROPERTY, PolicyRule, TablePolicy, check_columns, read_policy
 from service.model.policy.view import RowView, State, view_of
 from service.model.schema.types import Array, DecimalType, Field, Primitive, TableSchema
 
@@ -34,7 +34,7 @@ SCHEMA = TableSchema(
 
 
 def policy(**rules: Any) -> TablePolicy:
-    return TablePolicy({role: Rule(**rule) for role, rule in rules.items()}, "salt")
+    return TablePolicy({role: PolicyRule(**rule) for role, rule in rules.items()}, "salt")
 
 
 def seen(of: TablePolicy, roles: list[str], state: State | None = None, **attributes: Any) -> RowView | None:
@@ -67,9 +67,9 @@ def holds(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
 
 def masked(mask: Mask, value: Any) -> Any:
     match mask:
-        case Shown():
+        case Unmasked():
             return value
-        case Constant(constant):
+        case ConstantMask(constant):
             return constant
         case Null() | Hidden():
             return None
@@ -88,7 +88,7 @@ def shown(view: RowView, row: Mapping[str, Any]) -> dict[str, Any] | None:
     made = {}
     for field in view.schema.fields:
         column = view.masked.get(field.name)
-        cases = column.cases if column else ((And(()), Shown()),)
+        cases = column.cases if column else ((And(()), Unmasked()),)
         mask = next(mask for rows, mask in cases if holds(rows, row) is True)
         made[field.name] = masked(mask, row[field.name])
     return made
@@ -180,7 +180,7 @@ def test_a_sender_sees_the_rows_and_values_that_any_of_its_roles_shows(
         openest = min(masks, key=MASKS.__getitem__)
         of_owner = found.pop("owner", None)
         assert found == {name: value for name, value in row.items() if name != "owner"}
-        expected = {"shown": Shown(), "hash": Hashed("salt"), "constant": Constant("x")}.get(openest, Null())
+        expected = {"shown": Unmasked(), "hash": Hashed("salt"), "constant": ConstantMask("x")}.get(openest, Null())
         expected = Redacted(openest) if isinstance(openest, int) else expected
         assert of_owner == masked(expected, row["owner"])
     if view is not None and held:
@@ -276,7 +276,7 @@ def test_a_rule_that_does_not_fit_is_refused_with_its_place(rule: dict[str, Any]
 @pytest.mark.parametrize("role", ["admin", "", "a b", "x" * 101, "*"])
 def test_a_role_has_a_name_and_is_not_admin(role: str) -> None:
     with pytest.raises(InvalidRequest, match=r"rules\."):
-        TablePolicy({role: Rule()}, "salt").check(SCHEMA)
+        TablePolicy({role: PolicyRule()}, "salt").check(SCHEMA)
 
 
 @pytest.mark.parametrize("text", ["", "x", "{}", "[]", '{"version": 2, "rules": {}, "salt": "s"}', '{"rules": 1}'])

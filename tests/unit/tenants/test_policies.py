@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from handlers import discover
 from service.catalog.tables import Catalog
+from service.dynamic.definitions import Definitions
+from service.dynamic.refresh.passes import Passes
+from service.errors import Forbidden
 from service.guard.policies import Policies
 from service.jobs.jobs import Jobs
 from service.model import wire
@@ -19,6 +22,7 @@ from service.model.names import TableName
 from service.model.policy.policy import POLICY_PROPERTY
 from service.operations.operation import TableRequest
 from service.operations.row_access import ROW_ACCESS, RowAccess
+from tests.support.dynamic import Declared
 from tests.unit.tenants.guarded import MINE, Guarded, create_table
 from tests.unit.tenants.test_two_tenants import OPERATIONS, requests
 
@@ -206,6 +210,55 @@ def test_a_stored_response_is_not_given_to_whoever_sees_a_part_by_now(guarded: G
     guarded.ok("writer", change)
     guarded.ok("mine", {**set_policy(RULES), **place})
     assert guarded.refused("writer", change)["code"] == "FORBIDDEN"
+
+
+class TestADynamicTable:
+    """It shows the rows of its sources to all of its readers, without their policies."""
+
+    QUERY = "SELECT id, name FROM orders"
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            {"operation": "CREATE_DYNAMIC_TABLE", "table": "report", "query": QUERY, "target_lag": "1 hour"},
+            {"operation": "CREATE_DYNAMIC_TABLE", "sql": f"CREATE DYNAMIC TABLE r TARGET_LAG = '1 hour' AS {QUERY}"},
+            {"operation": "EXPLAIN_DYNAMIC_TABLE", "query": QUERY},
+        ],
+    )
+    def test_is_created_only_by_an_administrator_of_its_sources(self, asked: dict[str, Any], guarded: Guarded) -> None:
+        for key in ("writer", "shop"):
+            refused = guarded.refused(key, {"tenant_id": MINE, "namespace": "shop", **asked})
+            assert (refused["status"], refused["code"]) == (403, "FORBIDDEN")
+            assert "policy" in refused["message"]
+            assert "do not inherit" in refused["message"]
+
+    def test_is_refreshed_only_with_the_rights_of_one(self, guarded: Guarded) -> None:
+        passes = guarded.app.parts[Passes]
+        made = Declared(guarded.app, MINE).dynamic("shop.published", "shop.orders")
+        definition = guarded.app.parts[Definitions].of(made).definition
+        for role in ("writer", "admin"):
+            owner = Principal("jwt:maker", (Grant.parse(f"{role}:{MINE}/shop", "roles"),), "jwt").dumps()
+            if role == "admin":
+                passes.creators.check(replace(definition, owner=owner))
+            else:
+                with pytest.raises(Forbidden, match="protected by a policy"):
+                    passes.creators.check(replace(definition, owner=owner))
+
+    def test_says_which_of_its_sources_have_a_policy_and_not_why_it_failed(self, guarded: Guarded) -> None:
+        made = Declared(guarded.app, MINE).dynamic("shop.told", "shop.orders")
+        guarded.app.parts[Definitions].records.failed(
+            made.uuid, "INVALID_QUERY: for the row secret", None, state="failed"
+        )
+        described = {"operation": "DESCRIBE_DYNAMIC_TABLE", **ADDRESS, "table": "told"}
+        of_reader = guarded.ok("reader", described)["dynamic_table"]
+        assert [source["has_policy"] for source in of_reader["sources"]] == [True]
+        assert "query" not in of_reader
+        assert "secret" not in str(of_reader)
+        of_admin = guarded.ok("mine", described)["dynamic_table"]
+        assert of_admin["query"]
+        assert "secret" in of_admin["reason"]
+        set_again = guarded.ok("mine", set_policy(RULES))
+        assert {one["table"] for one in set_again["dynamic_tables"]} >= {"told"}
 
 
 class TestThoseWhoSeeAll:

@@ -9,7 +9,7 @@ of a policy has a condition that is always true, and that Spark does not know to
 from collections.abc import Sequence
 
 from service.engine.sql.sql import Parameters, identifier, literal, spark_type, where
-from service.model.policy.masks import STARS, Constant, Hashed, Mask, Null, Redacted
+from service.model.policy.masks import STARS, ConstantMask, Hashed, Mask, Null, Redacted
 from service.model.policy.view import Cases, RowView
 from service.model.schema.types import ColumnType
 
@@ -52,7 +52,7 @@ def _shown(column: str, kind: ColumnType, mask: Mask, parameters: Parameters) ->
             )
         case Hashed(salt):
             return f"sha2(concat({parameters.add(salt)}, {column}), 256)"
-        case Constant(value):
+        case ConstantMask(value):
             return f"TRY_CAST({literal(kind, value, parameters)} AS {spark_type(kind)})"
         case Null():
             return f"CAST(NULL AS {spark_type(kind)})"
