@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from service.model import wire
@@ -175,3 +176,156 @@ def test_a_question_has_the_answer_that_the_visible_rows_alone_have(
         assert sorted(body["data"], key=key) == sorted(wire.parse(expected.content)["data"], key=key)
     else:
         assert not any(value in str(body) for value in HIDDEN)
+
+
+QUESTION: dict[str, Any] = {"sql": "SELECT id, email FROM staff"}
+
+
+@pytest.mark.parametrize("question", [{}, QUESTION, {"sort": ["region"]}, {"distinct": True}], ids=str)
+def test_pages_are_those_of_who_asks_also_with_the_cursor_of_another(question: dict[str, Any], staff: Staff) -> None:
+    def pages(who: dict[str, str], cursor: str | None = None) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for _ in range(10):
+            asked = {**question, "limit": 1, **({"cursor": cursor} if cursor else {})}
+            body = staff.ok(who, "QUERY", **asked)
+            found += body["data"]
+            cursor = body.get("next_cursor")
+            if cursor is None:
+                return found
+        raise AssertionError("the pages do not end")
+
+    visible = staff.rows(staff.ann, **question)
+    assert sorted(pages(staff.ann), key=str) == sorted(visible, key=str)
+    cursor = staff.ok(staff.admin, "QUERY", **question, limit=1)["next_cursor"]
+    rest = pages(staff.ann, cursor)
+    assert len(rest) == 1
+    assert rest[0] in visible
+
+
+def test_streams_have_the_visible_rows(staff: Staff) -> None:
+    request = {"operation": "QUERY", **staff.address, "sort": ["id"]}
+    answer = staff.guarded.ask(staff.ann, request, Accept="text/csv")
+    assert answer.status_code == 200
+    lines = answer.text.splitlines()
+    assert lines[0] == "id,region,email,salary,day"
+    assert [line.split(",")[0] for line in lines[1:]] == ["1", "2"]
+    sql = {
+        **{name: value for name, value in request.items() if name != "sort"},
+        "sql": "SELECT * FROM staff ORDER BY id",
+    }
+    answer = staff.guarded.ask(staff.ann, sql, Accept="application/vnd.apache.arrow.stream")
+    read = pa.ipc.open_stream(answer.content).read_all()
+    assert read.column_names == ["id", "region", "email", "salary", "day"]
+    assert read.column("id").to_pylist() == [1, 2]
+    failing = {**request, "filter": {"expression": "1 / (id - 3) > 0"}}
+    assert staff.guarded.ask(staff.ann, failing, Accept="text/csv").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"explain": True},
+        {"sql": "SELECT id FROM staff", "explain": True},
+        {"projection": ["note"]},
+        {"filter": {"note": "secret"}},
+        {"sort": ["note"]},
+        {"sql": "SELECT note FROM staff"},
+        {"sql": "SELECT _file FROM staff"},
+        {"sql": "SELECT _partition FROM staff"},
+        {"sql": "SELECT * FROM _firn_1"},
+        {"sql": "SELECT * FROM staff.files"},
+        {"filter": {"expression": "1 / (id - 1) > 0"}},
+        {"sql": "SELECT CAST(region AS int) AS x FROM staff"},
+    ],
+    ids=str,
+)
+def test_refusals_name_nothing_that_is_hidden(question: dict[str, Any], staff: Staff) -> None:
+    staff.refused(staff.ann, "QUERY", **question)
+
+
+def test_earlier_states_have_the_policy_of_now_and_columns_are_meant_whatever_they_were_called(
+    guarded: Guarded, firn: Firn
+) -> None:
+    staff = Staff(guarded, firn, "policies-then")
+    change = {"operation": "ALTER_TABLE", **staff.address}
+    firn.ok({**change, "rename_columns": {"email": "mail", "region": "area"}, "drop_columns": ["note"]})
+    firn.ok({**change, "rename_columns": {"area": "region"}, "add_columns": {"office": {"type": "string"}}})
+    firn.ok({"operation": "WRITE", **staff.address, "records": [{"id": 5, "region": "EU", "mail": "cy@eu.example"}]})
+    rules: dict[str, Any] = {"reader": {"rows": RULES["reader"]["rows"], "columns": {"mail": "null", "salary": "null"}}}
+    staff.ok(staff.admin, "SET_POLICY", rules=rules)
+    for as_of in ({"as_of": staff.before}, {"as_of": staff.before, "sql": "SELECT * FROM staff"}):
+        then = sorted(staff.rows(staff.ann, **as_of), key=str)
+        assert [row["id"] for row in then] == [1, 2]
+        assert all(row.keys() == {"id", "region", "email", "salary", "day"} for row in then)
+        assert all(row["email"] is None for row in then)
+    # A filter that needs a column of later.
+    staff.ok(staff.admin, "SET_POLICY", rules={"reader": {"rows": {"office": "Bern"}}})
+    assert staff.refused(staff.ann, "QUERY", as_of=staff.before)["code"] == "FORBIDDEN"
+    staff.refused(staff.ann, "QUERY", as_of=staff.before, sql="SELECT * FROM staff")
+    assert staff.rows(staff.ann) == []
+
+    # Neither a rollback nor a rename leaves it behind.
+    staff.ok(staff.admin, "SET_POLICY", rules=rules)
+    staff.ok(staff.admin, "ROLLBACK", as_of=staff.before)
+    described = staff.ok(staff.admin, "DESCRIBE_TABLE")["description"]
+    assert described["policy"] == rules
+    assert [row["id"] for row in staff.rows(staff.ann, sort=["id"])] == [1, 2]
+
+
+def test_a_difference_is_that_of_the_visible_rows(guarded: Guarded, firn: Firn) -> None:
+    staff = Staff(guarded, firn, "policies-diff")
+    staff.ok(staff.admin, "SET_POLICY", rules=RULES)
+    changed = [{"id": 1, "salary": 101}, {"id": 3, "salary": 4711, "region": "US"}, {"id": 9, "region": "EU"}]
+    firn.ok({"operation": "UPSERT", **staff.address, "key_cols": ["id"], "records": changed})
+    whole = staff.ok(staff.admin, "DIFF", from_snapshot=staff.before, key_cols=["id"])
+    assert (whole["records_updated"], whole["records_inserted"]) == (1, 1)
+    seen = staff.ok(staff.ann, "DIFF", from_snapshot=staff.before, key_cols=["id"])
+    # The salary of the first row is masked before and after.
+    assert (seen["records_updated"], seen["records_inserted"]) == (0, 1)
+    assert seen["changes"] == [
+        {"change": "inserted", "after": {"id": 9, "region": "EU", "email": None, "salary": None, "day": None}}
+    ]
+    staff.refused(staff.ann, "DIFF", from_snapshot=staff.before, key_cols=["note"])
+    assert staff.refused(staff.ann, "DIFF", from_snapshot=staff.before, **{"async": True})["code"] == "FORBIDDEN"
+
+
+def test_masks_and_attributes_on_spark_are_those_of_the_model(guarded: Guarded, firn: Firn) -> None:
+    staff = Staff(guarded, firn, "policies-masks")
+    place = {**staff.address, "table": "masks"}
+    one, two = "00000000-0000-0000-0000-000000000001", "f0000000-0000-0000-0000-000000000002"
+    kinds = ("uuid", "boolean", "double", "decimal(10,2)", "date", "timestamp", "binary")
+    fields: dict[str, Any] = {f"c{i}": {"type": kind} for i, kind in enumerate(kinds)}
+    fields["c7"] = {"type": "array", "items": "string"}
+    texts = {name: {"type": "string"} for name in ("t", "hashed", "short")}
+    rows = [
+        {"c0": one, "c1": True, "c2": 1.5, "c3": "1.50", "c4": "2024-01-01", "c7": ["a", "b"], "t": "a😀çdé"},
+        {"c0": two, "c1": False, "c2": 2.5, "c3": "2.50", "c4": "2024-01-02", "c7": ["b"], "t": "x"},
+    ]
+    rows = [{**row, "hashed": row["t"], "short": row["t"]} for row in rows]
+    firn.ok({"operation": "CREATE_TABLE", **place, "schema": {"fields": {**fields, **texts}}})
+    firn.ok({"operation": "WRITE", **place, "records": rows})
+    constants = {"c1": True, "c2": 0.5, "c3": "9.99", "c4": "1999-12-31", "c5": "1999-12-31T00:00:00", "c6": "AA=="}
+    columns: dict[str, Any] = {name: {"constant": value} for name, value in constants.items()}
+    columns |= {"c0": "null", "c7": "null", "t": {"redact": 2}, "hashed": "hash", "short": "redact"}
+    firn.ok({"operation": "SET_POLICY", **place, "rules": {"reader": {"columns": columns}}})
+    [first, second] = sorted(staff.rows(staff.ann, table="masks"), key=lambda row: str(row["t"]), reverse=True)
+    assert {name: first[name] for name in constants} == {**constants, "c2": 0.5}
+    assert (first["c0"], first["c7"], first["t"], first["short"]) == (None, None, "****dé", "****")
+    assert (second["t"], second["short"]) == ("****", "****")
+    assert first["hashed"] != second["hashed"]
+    assert {len(row["hashed"]) for row in (first, second)} == {64}
+
+    for condition, claims in (
+        ({"c0": {"principal": "claims.id"}}, {"id": one}),
+        ({"c2": {"lt": {"principal": "claims.id"}}}, {"id": 2}),
+        ({"c3": {"between": [1, {"principal": "claims.id"}]}}, {"id": 2}),
+        ({"c4": {"lte": {"principal": "claims.id"}}}, {"id": "2024-01-01"}),
+        ({"c1": {"principal": "claims.id"}}, {"id": True}),
+        ({"c7": {"array_contains": {"principal": "claims.id"}}}, {"id": "a"}),
+        ({"t": {"in": {"principal": "claims.id"}}}, {"id": ["a😀çdé", "' OR 1=1 --"]}),
+        ({"not": {"t": {"principal": "claims.id"}}}, {"id": "x"}),
+    ):
+        firn.ok({"operation": "SET_POLICY", **place, "rules": {"reader": {"rows": condition}}})
+        who = staff.sender("who", f"reader:{staff.tenant}", **claims)
+        for asked in ({}, {"sql": "SELECT * FROM masks"}):
+            assert [row["t"] for row in staff.rows(who, table="masks", **asked)] == ["a😀çdé"], condition
