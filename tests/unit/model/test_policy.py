@@ -172,7 +172,7 @@ def test_a_sender_sees_the_rows_and_values_that_any_of_its_roles_shows(
     held = [rules[role] for role in sorted(roles & rules.keys())]
     for row in rows:
         masks = [mask for place, mask in held if _shows(place, row, attributes)]
-        found = row if view is None else shown(view, row)
+        found = dict(row) if view is None else shown(view, row)
         if not masks:
             assert found is None
             continue
@@ -180,15 +180,15 @@ def test_a_sender_sees_the_rows_and_values_that_any_of_its_roles_shows(
         openest = min(masks, key=MASKS.__getitem__)
         of_owner = found.pop("owner", None)
         assert found == {name: value for name, value in row.items() if name != "owner"}
-        expected = {"shown": Unmasked(), "hash": Hashed("salt"), "constant": ConstantMask("x")}.get(openest, Null())
-        expected = Redacted(openest) if isinstance(openest, int) else expected
+        named: dict[Any, Mask] = {"shown": Unmasked(), "hash": Hashed("salt"), "constant": ConstantMask("x")}
+        expected = Redacted(openest) if isinstance(openest, int) else named.get(openest, Null())
         assert of_owner == masked(expected, row["owner"])
     if view is not None and held:
         assert ("owner" in view.schema.names) == any(mask != "hidden" for _, mask in held)
 
 
 def _shows(place: int, row: dict[str, Any], attributes: dict[str, Any]) -> bool:
-    named = {"claims.region": str, "claims.regions": list, "claims.level": (int, Decimal)}
+    named: dict[str, Any] = {"claims.region": str, "claims.regions": list, "claims.level": (int, Decimal)}
     text = str(CONDITIONS[place][0])
     for name, kind in named.items():
         # Whoever lacks an attribute, or has it in a form that does not fit, sees nothing by this rule.
