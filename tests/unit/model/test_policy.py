@@ -1,6 +1,7 @@
 """What a policy shows: the union of what the roles of a sender show, by a model in plain Python."""
 
 import hashlib
+import operator
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from service.errors import FirnError, Forbidden, InvalidFilter, InvalidRequest, InvalidSchema
 from service.model.filters.attributes import AttributeValues
-from service.model.filters.predicates import And, Compare, In, IsNull, Not, Or, Predicate
+from service.model.filters.predicates import Always, And, Compare, In, IsNull, Not, Or, Predicate
 from service.model.identity.principal import ANYONE, Grant, Principal
 from service.model.policy.masks import ConstantMask, Hashed, Hidden, Mask, Null, Redacted, Unmasked
 from service.model.policy.policy import POLICY_PROPERTY, PolicyRule, TablePolicy, check_columns, read_policy
@@ -42,6 +43,12 @@ def seen(of: TablePolicy, roles: list[str], state: State | None = None, **attrib
     return view_of(of, roles, AttributeValues(values), SCHEMA, state or State.of_now(SCHEMA))
 
 
+COMPARE: dict[str, Any] = {
+    **{"eq": operator.eq, "ne": operator.ne, "gt": operator.gt, "gte": operator.ge},
+    **{"lt": operator.lt, "lte": operator.le},
+}
+
+
 def holds(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
     """A predicate of a row, by the rules of SQL: None is unknown."""
     match predicate:
@@ -58,10 +65,11 @@ def holds(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
             return row[column.name] is None
         case In(column, values, _):
             return None if row[column.name] is None else row[column.name] in values
-        case Compare(column, operator, operand):
+        case Compare(column, sign, operand):
             value: Any = row[column.name]
-            compared = {"eq": "__eq__", "ne": "__ne__", "gt": "__gt__", "lte": "__le__"}[operator]
-            return None if value is None else bool(getattr(value, compared)(operand))
+            return None if value is None else bool(COMPARE[sign](value, operand))
+        case Always(column, answer):
+            return None if row[column.name] is None else answer
     raise AssertionError(predicate)
 
 
@@ -112,7 +120,10 @@ CONDITIONS: list[tuple[Any, Any]] = [
     ({"owner": {"eq": {"principal": "id"}}}, lambda row, of: _is(row["owner"], of["id"])),
     (
         {"not": {"region": {"in": {"principal": "claims.regions"}}}},
-        lambda row, of: None if row["region"] is None else row["region"] not in of["claims.regions"],
+        # An empty list has nothing in it, whatever the value is.
+        lambda row, of: (
+            None if row["region"] is None and of["claims.regions"] else row["region"] not in of["claims.regions"]
+        ),
     ),
     (
         [{"field": "level", "operator": "lte", "value": {"principal": "claims.level"}}],
