@@ -65,8 +65,8 @@ class RoleRule(BaseModel):
     )
     columns: dict[str, Any] = Field(
         default={},
-        description="the masks of columns: `null`, `hash`, `redact`, `hidden`, "
-        '`{"redact": 4}` or `{"constant": value}`; other columns are shown',
+        description='the masks of columns: `"null"`, `"hash"`, `"redact"`, `"hidden"`, `{"redact": 4}` or '
+        '`{"constant": value}`; other columns are shown',
     )
 
 
