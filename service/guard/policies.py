@@ -26,6 +26,10 @@ _WHOLE = (
     "a policy shows you only a part of this table's rows or columns, so you can read it with QUERY, and DIFF without "
     "async, but not {what}; ask an administrator of the table"
 )
+_REJECTS = (
+    "this table has the rows that a table with a policy rejected, and the policy says nothing about them; only an "
+    "administrator may use it"
+)
 
 
 def sees_all(principal: Principal, name: TableName) -> bool:
@@ -69,7 +73,7 @@ class Policies:
         if sees_all(principal, table.name):
             return None
         if self._holds_rejects_of_protected(table):
-            raise Forbidden(_WHOLE.format(what="the rows that it rejected"), field="table")
+            raise Forbidden(_REJECTS, field="table")
         policy = policy_of(table)
         if policy is None:
             return None
