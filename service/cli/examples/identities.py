@@ -5,8 +5,9 @@ from service.cli.examples.shared import KEY, ORDERS, example
 _MADE = ({"operation": "CREATE_KEY", "principal": "loader", "roles": ["writer"], "name": "nightly load"},)
 _PROTECTED = (*ORDERS, "firn policy set shop.orders policy.yaml")
 _RULES = (
-    'ROLE    ROWS                             COLUMNS\nreader  {"customer": {"principal": "id"}}  amount: null\n'
-    "writer  all                              all\n"
+    "ROLE    ROWS                               COLUMNS\n"
+    'reader  {"customer": {"principal": "id"}}  amount: null\n'
+    "writer  all                                all\n"
 )
 _OFF = (
     "authentication is off, so nobody is known and the policy binds nobody; it takes effect once auth.required is true"
