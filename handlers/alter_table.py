@@ -14,6 +14,7 @@ from service.maintenance.advise.auto import Auto
 from service.maintenance.policy import TARGET, check_policy
 from service.model.call import Call
 from service.model.dynamic.definition import refuse_dynamic_table
+from service.model.policy.policy import check_columns
 from service.model.properties import (
     COMMENT,
     ONLINE,
@@ -200,6 +201,8 @@ def _decide(
 ) -> Alteration:
     after = evolve(table.schema, changes, table.past_partition) if changes.any else table.schema
     check_evolved(table.properties, table.schema, after)
+    if changes.any:
+        check_columns(table.properties, after, (*changes.drop, *changes.rename))
     changed = {**properties, **_derived(table, changes), **_ranges(table, changes, after)}
     kept = {name: value for name, value in {**table.properties, **changed}.items() if value is not None}
     _check_sorted(table, after, kept, settings)

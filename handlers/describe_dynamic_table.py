@@ -10,6 +10,7 @@ from service.dynamic.lag import lag_p95_ms
 from service.dynamic.reads import DynamicReads
 from service.dynamic.rights import Sight
 from service.errors import TableNotFound
+from service.guard.policies import has_policy
 from service.ledger.dynamic_tables import DynamicTable
 from service.model.call import Call
 from service.model.dynamic.definition import DynamicSource
@@ -82,6 +83,9 @@ class DescribedSource(TableAddress):
     name_in_query: str = Field(description="its name in the query, which stays if the table is renamed")
     is_base: bool = Field(description="false for a dynamic table")
     exists: bool = Field(description="false if it was dropped")
+    has_policy: bool | None = omit_when_null(
+        "true if a policy protects it; this table shows its rows without that policy, and needs one of its own"
+    )
     snapshot_id: ReturnedId | None = omit_when_null("the snapshot that the rows are made of")
     current_snapshot_id: ReturnedId | None = omit_when_null("its snapshot now")
 
@@ -159,6 +163,7 @@ def _source(source: DynamicSource, snapshot_id: int | None, is_base: bool, catal
         name_in_query=source.text,
         is_base=is_base,
         exists=exists,
+        has_policy=(exists and has_policy(now)) or None,
         snapshot_id=snapshot_id,
         current_snapshot_id=now.current_snapshot_id if exists else None,
     )

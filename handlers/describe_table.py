@@ -7,9 +7,12 @@ from pydantic import BaseModel, Field
 from service.catalog.files.data_files import count_rows, list_files
 from service.catalog.tables import Catalog, Table
 from service.commits.small_files import SmallFileChecks
+from service.guard.policies import Policies, has_policy, sees_all
 from service.maintenance.policy import EffectiveCompaction, effective_policy
+from service.model.call import Call
 from service.model.dynamic.definition import is_dynamic_table
 from service.model.ingest.reserved import dataset_of, table_file_of
+from service.model.policy.policy import POLICY_PROPERTY, read_policy
 from service.model.properties import describe, is_online
 from service.model.schema.definition import describe_schema
 from service.model.schema.derived import derived_expressions
@@ -71,6 +74,8 @@ class Description(BaseModel):
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="as in CREATE_TABLE")
     partition: dict[str, Any] = Field(description="as in CREATE_TABLE")
     properties: dict[str, Any] = Field(description="as in CREATE_TABLE")
+    has_policy: bool | None = omit_when_null("true if a policy hides rows or columns from some; see SET_POLICY")
+    policy: dict[str, Any] | None = omit_when_null("for administrators: its rules, as in SET_POLICY")
     derived: dict[str, str] | None = omit_when_null("derived columns with their expressions; REPARTITION adds them")
     split_points: list[Any] | None = omit_when_null("the points that split it, set by REINITIALISE_TABLE")
     ingestion: dict[str, Any] | None = omit_when_null(
@@ -98,20 +103,31 @@ class DescribeTableResult(Result):
 
 @operation(DescribeTable, DescribeTableResult, pool="metadata", examples=EXAMPLES)
 def describe_table(
-    request: DescribeTable, settings: IcebergSettings, catalog: Catalog, small_files: SmallFileChecks
+    request: DescribeTable,
+    call: Call,
+    settings: IcebergSettings,
+    catalog: Catalog,
+    small_files: SmallFileChecks,
+    policies: Policies,
 ) -> DescribeTableResult:
     """Describe a table: its schema, partitioning, properties, compaction policy, snapshot, rows, files and bytes."""
     table = catalog.load(request.table_name)
     files = list_files(table)
-    ranges = ranges_of(table.properties)
+    view = policies.view(call.principal, table)
+    schema = table.schema if view is None else view.schema
+    whole = view is None
+    # Expressions, split points and the table file say more about rows than the policy shows.
+    ranges = ranges_of(table.properties) if whole else None
     return DescribeTableResult(
         description=Description(
-            schema_=describe_schema(table.schema),
-            partition=describe_partition(table.partition),
+            schema_=describe_schema(schema),
+            partition=describe_partition(tuple(one for one in table.partition if one.field in schema.names or whole)),
             properties=describe(table.properties),
-            derived=derived_expressions(table.properties) or None,
+            has_policy=has_policy(table) or None,
+            policy=_policy(table) if sees_all(call.principal, table.name) else None,
+            derived=(derived_expressions(table.properties) or None) if whole else None,
             split_points=list(ranges.points) if ranges else None,
-            ingestion=_ingestion(table),
+            ingestion=_ingestion(table) if whole else None,
             online=is_online(table.properties),
             dynamic=is_dynamic_table(table.properties),
             compaction=effective_policy(table.properties, settings),
@@ -125,6 +141,13 @@ def describe_table(
         ),
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
+
+
+def _policy(table: Table) -> dict[str, Any] | None:
+    """The rules of a policy; {} if another program made it unreadable."""
+    text = table.properties.get(POLICY_PROPERTY)
+    found = None if text is None else read_policy(text)
+    return found.described if found else None if text is None else {}
 
 
 def _ingestion(table: Table) -> dict[str, Any] | None:

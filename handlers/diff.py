@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from service.catalog.as_of import snapshot_as_of
 from service.catalog.tables import Catalog, Snapshot, Table
+from service.guard.policies import Policies
 from service.jobs.background import Background
 from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
@@ -125,13 +126,20 @@ class DiffResult(Page, Result):
 
 @operation(Diff, DiffResult, pool="queries", examples=EXAMPLES, also=(AcceptedResult,))
 def diff(
-    request: Diff, call: Call, catalog: Catalog, background: Background, differences: Differences
+    request: Diff,
+    call: Call,
+    catalog: Catalog,
+    background: Background,
+    differences: Differences,
+    policies: Policies,
 ) -> DiffResult | AcceptedResult:
     """List the rows that were inserted, deleted and updated between any two states of a table."""
     table = catalog.load(request.table_name)
     compare = _comparison(request, table, differences)  # states that do not exist are refused at once
     if not request.async_:
         return compare(call)
+    # All who may read the table see the results of its jobs.
+    policies.check_whole_table(call.principal, table, "with async")
     return AcceptedResult.of(
         background.start("DIFF", table, DiffProgress(), call, lambda job: job.respond(compare(job)))
     )

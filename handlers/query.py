@@ -21,6 +21,7 @@ from service.engine.session.scans import Scan
 from service.engine.sql.window import Window
 from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound
 from service.guard.costs.limits import QueryLimits
+from service.guard.policies import Policies
 from service.maintenance.advise.query_log import QueryLog
 from service.metrics.metrics import Metrics
 from service.model import cursor
@@ -34,7 +35,7 @@ from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Metadata, Reach, Request, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged
 from service.queries.fitting import all_fit, cut
-from service.queries.reading import Pin, Reading, ReadOptions, read_parts, read_sql
+from service.queries.reading import Pin, Reading, ReadOptions, Tables, read_parts, read_sql
 from service.queries.streaming.accept import Form, accepted_format
 from service.queries.streaming.streams import Stream, Streams
 
@@ -196,6 +197,7 @@ def query(
     streams: Streams,
     dynamic: DynamicReads,
     limits: QueryLimits,
+    policies: Policies,
 ) -> "QueryResult | Stream":
     """Read rows: filter, join, group and sort them, now or as of a time in the past."""
     form = _form(request, call)
@@ -204,7 +206,9 @@ def query(
         if form == "json"
         else partial(_stream, form, request, call, query_log, streams)
     )
-    return _read(request, call, engine, catalog, metrics, _options(request, call, dynamic, limits), run)
+    return _read(
+        request, Tables(call, catalog, policies), engine, metrics, _options(request, call, dynamic, limits), run
+    )
 
 
 def _form(request: Query, call: Call) -> Form:
@@ -324,9 +328,8 @@ def _next(request: Query, found: Selected, reading: Reading) -> str:
 
 def _read(
     request: Query,
-    call: Call,
+    tables: Tables,
     engine: Engine,
-    catalog: Catalog,
     metrics: Metrics,
     options: ReadOptions,
     run: Callable[[Reading], QueryResult | Stream],
@@ -335,9 +338,9 @@ def _read(
     for attempt in range(1, _TRIES + 1):
         try:
             if request.sql is None:
-                result = run(_by_parts(request, call, catalog, options))
+                result = run(_by_parts(request, tables, options))
             else:
-                result = run(_by_sql(request, request.sql, call, engine, catalog, options))
+                result = run(_by_sql(request, request.sql, tables, engine, options))
             metrics.queried(time.monotonic() - started)
             return result
         except InvalidQuery as e:
@@ -352,7 +355,7 @@ def _read(
     raise AssertionError("unreachable")
 
 
-def _by_parts(request: Query, call: Call, catalog: Catalog, options: ReadOptions) -> Reading:
+def _by_parts(request: Query, tables: Tables, options: ReadOptions) -> Reading:
     if request.table is None:
         raise InvalidRequest("table is missing; send the table to read, or sql", field="table")
     if request.params is not None:
@@ -370,17 +373,17 @@ def _by_parts(request: Query, call: Call, catalog: Catalog, options: ReadOptions
         limit=request.limit,
         offset=options.offset,
     )
-    return read_parts(call, catalog, request.table, parts, options)
+    return read_parts(tables, request.table, parts, options)
 
 
-def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catalog, options: ReadOptions) -> Reading:
+def _by_sql(request: Query, sql: str, tables: Tables, engine: Engine, options: ReadOptions) -> Reading:
     parts = set(Query.model_fields) - set(Request.model_fields) - {"table", *_WITH_SQL}
     for name in sorted(parts & request.model_fields_set):
         if getattr(request, name) not in (None, False, []):
             raise InvalidQuery(
                 f"{name} cannot be combined with sql; put it into the SELECT, or leave sql out", field=name
             )
-    return read_sql(call, engine, catalog, sql, request.params or {}, options)
+    return read_sql(tables, engine, sql, request.params or {}, options)
 
 
 def _options(request: Query, call: Call, dynamic: DynamicReads, limits: QueryLimits) -> ReadOptions:

@@ -36,6 +36,7 @@ from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
 from service.guard.costs.limits import QueryLimits
+from service.guard.policies import Policies
 from service.host import class_archive, jars, presence, process_locks
 from service.host.logs import configure_logging
 from service.identity.compose import compose_identities, identity_parts
@@ -253,7 +254,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     """The parts of the service. A test can pass another engine, catalog or ledger."""
     iceberg = settings.iceberg
     metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
-    identities = compose_identities(settings, ledger)
+    identities, policies = compose_identities(settings, ledger), Policies(catalog)
     commits = Commits(catalog, ledger, metrics=metrics)
     small_files = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics)
     jobs = Jobs(JobRecords(ledger), commits, metrics)
@@ -281,10 +282,11 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     return Parts(
         {Engine: engine, Catalog: catalog, Ledger: ledger},
         *identity_parts(settings, ledger, identities),
-        *(settings, QueryLimits.of(settings.queries), iceberg, metrics, commits, holds),
+        *(settings, QueryLimits.of(settings.queries), iceberg, metrics, commits, holds, policies),
         *(jobs.records, small_files, query_log),
         *(jobs, Background(jobs, settings.limits.maintenance_threads, settings.limits.tenant_share), schedules),
-        *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
+        *(writes, bulk, Streams(settings.limits, engine, holds, metrics)),
+        Differences(engine, catalog, holds, policies),
         *(edits, RowEdits(commits, backups, edits, small_files, writes), BulkUpserts(engine, edits, jobs)),
         *(backups, restores, Rollbacks(restores, holds, replayed), replayed, undos),
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),

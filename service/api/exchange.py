@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from service.api.docs_page import error_classes
 from service.errors import BodyTooLarge, Cancelled, FirnError, InvalidRequest, RequestTimeout, TooManyRequests
 from service.fairness.shares import SERVICE, Shares
+from service.guard.policies import Policies, sees_all
 from service.model import wire
 from service.model.call import Call, Credential
 from service.model.names import TableName, check_name
@@ -175,6 +176,8 @@ async def authorised(request: Request, tenant: str, namespace: str, table: str) 
     await api_of(request).pipeline.authenticate(call)
     try:
         call.authorise(name, "writer")
+        if not sees_all(call.principal, name):
+            await asyncio.to_thread(api_of(request).service.parts[Policies].check_whole, call.principal, name)
     except FirnError:
         await drain(request)
         raise

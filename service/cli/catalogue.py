@@ -32,6 +32,7 @@ GROUPS = {
     "job": "Follow and cancel long-running work.",
     "namespace": "Group tables.",
     "key": "Create, list, rotate and revoke API keys.",
+    "policy": "Show each role only some rows and columns of a table.",
     "profile": "Name the services and tenants that you use.",
 }
 MODULES = (

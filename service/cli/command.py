@@ -58,6 +58,7 @@ WITHOUT_SPARK = frozenset(
         "ROTATE_KEY",
         "SET_COMPACTION",
         "SET_ONLINE",
+        "SET_POLICY",
         "TABLE_STATUS",
     }
 )

@@ -38,6 +38,12 @@ schema:
   primary_key: [sensor]
 split_points: [h, p]
 """,
+    "policy.yaml": """\
+reader:
+  rows: {customer: {principal: id}}
+  columns: {amount: "null"}
+writer: {}
+""",
     "splits.txt": "100\n200\n",
     "spending.sql": """\
 CREATE DYNAMIC TABLE shop.spending TARGET_LAG = '5 minutes' AS

@@ -15,6 +15,7 @@ from service.engine.session.engine import Engine
 from service.engine.sql import tenant_sql
 from service.errors import InvalidQuery, QueryTooExpensive, TableNotFound
 from service.guard.costs.limits import QueryLimits
+from service.guard.policies import Policies
 from service.guard.sql import QueryBounds, check_analysed, check_parsed
 from service.model.call import Call
 from service.model.dynamic.definition import Definition
@@ -52,6 +53,9 @@ class Compiler:
         if call is not None:
             self.authorise(name, query, call)
         tables = [self._table(name, one) for one in tables_named(query)]
+        if call is not None:
+            for table in tables:
+                Policies(self.catalog).check_may_publish(call.principal, table, QUERY)
         return self._compiled(query, tables, [_nameable(one, query) for one in tables], deduplicated, call)
 
     def authorise(self, name: TableName, query: str, call: Call) -> None:

@@ -24,6 +24,8 @@ from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import DynamicTableRecords
 from service.ledger.ledger import Ledger
 from service.metrics.metrics import Metrics
+from service.model.dynamic.definition import DynamicSource
+from service.model.identity.principal import Principal
 from service.settings import Settings
 
 
@@ -47,7 +49,11 @@ def dynamic_parts(
     definitions, compiler = Definitions(catalog, records), Compiler(engine, catalog, QueryLimits.of(settings.queries))
     committer = Committer(engine, commits, jobs, holds, settings.iceberg.edits)
     refresher = Refresher(committer, definitions, cursors, compiler, metrics)
-    creators = Creators(identities.of_owner)
+
+    def check_may_publish(creator: Principal, source: DynamicSource) -> None:
+        definitions.policies.check_may_publish(creator, commits.find(source.name, source.uuid), "query")
+
+    creators = Creators(identities.of_owner, check_may_publish)
     passes = Passes(definitions, commits, holds, refresher, Failures(records), how.parallelism, creators)
     creations = Creations(settings.iceberg, catalog, commits, definitions, compiler, passes)
     freshness = Freshness(lambda source: commits.find(source.name, source.uuid))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from service.catalog.tables import Catalog, Table
 from service.dynamic.graph import Graph
 from service.errors import InvalidRequest, TableInUse
+from service.guard.policies import Policies
 from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords
 from service.model.dynamic.definition import DEFINITION_PROPERTY, Definition, DynamicOptions, read_definition
 from service.model.identity.principal import Principal
@@ -22,6 +23,7 @@ class Definitions:
 
     def __init__(self, catalog: Catalog, records: DynamicTableRecords) -> None:
         self._catalog = catalog
+        self.policies = Policies(catalog)
         self.records = records
 
     def graph(self) -> Graph:

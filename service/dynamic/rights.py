@@ -8,9 +8,9 @@ from functools import cached_property
 
 from service.dynamic.definitions import Definitions
 from service.dynamic.graph import Graph
-from service.errors import Cancelled, DeadlineExceeded, FirnError, Forbidden, InternalError
+from service.errors import Cancelled, DeadlineExceeded, FirnError, Forbidden, InternalError, NotFound
 from service.ledger.dynamic_tables import DynamicTable
-from service.model.dynamic.definition import Definition
+from service.model.dynamic.definition import Definition, DynamicSource
 from service.model.dynamic.state import SourceState
 from service.model.identity.principal import ANYONE, Principal, Role
 from service.model.names import TableName
@@ -26,6 +26,8 @@ class Creators:
     """The creators of dynamic tables, with the rights that they have now."""
 
     of_owner: Callable[[str | None], Principal] = lambda owner: ANYONE
+    check_may_publish: Callable[[Principal, DynamicSource], None] = lambda creator, source: None
+    """Raises Forbidden if a policy protects a source, and somebody is not an administrator of it."""
 
     def check(self, definition: Definition) -> None:
         """Raise Forbidden if the creator may not read the sources, or not change the table, any more. The message
@@ -36,12 +38,23 @@ class Creators:
             lost = "has the role writer in its namespace no longer"
         elif not all(_may(creator, source.name) for source in definition.sources):
             lost = "may not read all tables of its query any more"
+        elif not all(self._may_publish(creator, source) for source in definition.sources):
+            lost = "is not an administrator of all tables of its query that are protected by a policy"
         if lost is not None and definition.owner is None:
             lost = "is not known: it was created without authentication"
         if lost is not None:
             raise Forbidden(
                 f"{name.table} is refreshed with the rights of its creator, who {lost}; restore them, or {_AGAIN}"
             )
+
+    def _may_publish(self, creator: Principal, source: DynamicSource) -> bool:
+        try:
+            self.check_may_publish(creator, source)
+        except Forbidden:
+            return False
+        except NotFound:  # the refresh says so
+            return True
+        return True
 
 
 @dataclass(frozen=True)
@@ -62,12 +75,14 @@ class Sight:
         return [one for one in sources if self.sees(TableName(tenant, one.namespace, one.table))]
 
     def sees_sources(self, definition: Definition) -> bool:
-        """Whether the query, which names its sources, may be shown."""
-        return all(self.sees(source.name) for source in definition.sources)
+        """Whether the query, which names its sources, may be shown; not if a policy hides rows of one, as messages
+        about it can quote rows."""
+        bound = self.definitions.policies.is_bound
+        return all(self.sees(one.name) and not bound(self.principal, one.name) for one in definition.sources)
 
     def sees_all(self, definition: Definition) -> bool:
         """Whether every table on which a dynamic one depends may be named."""
-        if self.principal.may("reader", definition.name.tenant):
+        if self.principal.may("admin", definition.name.tenant):
             return True
         if not self.sees_sources(definition):
             return False

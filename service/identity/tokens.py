@@ -10,7 +10,7 @@ import jwt
 from jwt import PyJWK
 
 from service.errors import InvalidRequest, Unauthenticated
-from service.model.identity.principal import ROLES, TOKEN, Grant, Principal
+from service.model.identity.principal import ROLES, TOKEN, Grant, Principal, read_claim
 from service.settings import SettingsError
 from service.settings.security import JwtSettings
 
@@ -103,24 +103,26 @@ class Tokens:
         name = claims.get(self._settings.principal_claim)
         if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME or not name.isprintable():
             raise _refused(f"its claim {self._settings.principal_claim} does not name its sender")
-        return Principal(PREFIX + name, self._grants(claims), TOKEN)
+        known = {key: read for key, value in claims.items() if (read := read_claim(value)) is not None}
+        grants, others = self._roles(claims)
+        return Principal(PREFIX + name, grants, TOKEN, known, others)
 
-    def _grants(self, claims: dict[str, Any]) -> tuple[Grant, ...]:
+    def _roles(self, claims: dict[str, Any]) -> tuple[tuple[Grant, ...], tuple[str, ...]]:
         """The roles of a token: complete ones such as `writer:acme/shop`, or plain ones in each of its tenants.
 
-        Roles for other programs, which are neither, are passed over.
+        Others mean something to other programs, and to policies of tables that name them.
         """
         tenants = _texts(claims.get(self._settings.tenants_claim))
         grants: dict[Grant, None] = {}
+        others: dict[str, None] = {}
         for role in _texts(claims.get(self._settings.roles_claim)):
             written = [f"{role}:{tenant}" for tenant in tenants] if role in ROLES else [role]
             for text in written:
-                if ":" in text:
-                    try:
-                        grants[Grant.parse(text, "roles")] = None
-                    except InvalidRequest:
-                        continue
-        return tuple(grants)[:_MOST_ROLES]
+                try:
+                    grants[Grant.parse(text, "roles")] = None
+                except InvalidRequest:
+                    others[text] = None
+        return tuple(grants)[:_MOST_ROLES], tuple(others)[:_MOST_ROLES]
 
 
 def _texts(claim: Any) -> list[str]:

@@ -13,6 +13,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "DROP_TABLE",
         "RESTORE_TABLE",
         "SET_ONLINE",
+        "SET_POLICY",
     ),
     "Namespaces": ("CREATE_NAMESPACE", "LIST_NAMESPACES", "DROP_NAMESPACE"),
     "Rows": ("WRITE", "QUERY", "UPSERT", "UPDATE", "DELETE", "DEDUPLICATE"),

@@ -63,6 +63,8 @@ class Work:
     pool: Pool
     run: Callable[[Call], "Result | Future[bytes] | Stream"]
     key: IdempotencyKey | None = None
+    needs_whole: bool = True
+    """Whether its sender must see all rows and columns of the table."""
 
 
 class RequestParser:

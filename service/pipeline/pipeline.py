@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from service.errors import DeadlineExceeded, NotFound, OutcomeUnknown, ResponseTooLarge
+from service.guard.policies import Policies
 from service.identity.audit_log import AuditLog
 from service.identity.identities import Identities
 from service.jobs.jobs import Jobs
@@ -25,9 +26,10 @@ from service.model.call import Call
 from service.model.identity.principal import LOCAL
 from service.operations import envelope
 from service.operations.operation import Operation, Parts, Request, Result
+from service.operations.row_access import ROW_ACCESS, RowAccess
 from service.pipeline.admission import Admission, stopping
 from service.pipeline.audit import Audit
-from service.pipeline.authorisation import authorise
+from service.pipeline.authorisation import authorise, check_policy
 from service.pipeline.idempotency import IdempotencyKeys
 from service.pipeline.parse import RequestParser, Work, key_of, object_of, subject_of
 from service.pipeline.response import Response, failure
@@ -48,6 +50,7 @@ class Pipeline:
         self._handlers = {name: operation.bind(parts) for name, operation in self._parser.operations.items()}
         self._limits = limits
         self._jobs = parts[Jobs]
+        self._policies = parts[Policies]
         self.identities = parts[Identities]
         self.audit_log = parts[AuditLog]
         self._keys = IdempotencyKeys(parts[Ledger], self._is_void)
@@ -110,6 +113,7 @@ class Pipeline:
             else:
                 work = parse()
             authorise(call, work)
+            await check_policy(call, work, self._policies)
             with self.admission.admit(work.pool, work.about.tenant):
                 call.key = work.key
                 if work.key is None:
@@ -179,7 +183,8 @@ class Pipeline:
             call.set_deadline(self._limits.query_timeout_s)
         run = partial(self._handlers[operation.name], request)
         keyed = key_of(operation, request, value, call.principal)
-        return Work(operation.name, operation.access_of(request), subject_of(request), pool, run, keyed)
+        whole = ROW_ACCESS.get(operation.name, RowAccess.WHOLE) is RowAccess.WHOLE
+        return Work(operation.name, operation.access_of(request), subject_of(request), pool, run, keyed, whole)
 
     def run(self, operation: Operation, request: Request, request_id: str) -> "Result | bytes | Stream":
         """Run a request of our own on this thread and wait for it; a failure is a FirnError."""

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from service.catalog.files.data_files import list_files
@@ -15,6 +15,7 @@ from service.engine.jobs.diff import Comparison, DiffResult, compare
 from service.engine.jobs.restore import apart
 from service.engine.session.engine import Engine
 from service.engine.session.tags import marked
+from service.guard.policies import Policies
 from service.model.call import Call
 from service.model.progress import RowProgress
 from service.model.schema.key_columns import key_columns
@@ -55,6 +56,7 @@ class Differences:
     engine: Engine
     catalog: Catalog
     holds: SnapshotHolds
+    policies: Policies
 
     def between(
         self,
@@ -65,9 +67,15 @@ class Differences:
         key_cols: Sequence[str] | None,
         page: DiffPage,
     ) -> TableDifference:
-        """The difference of two snapshots in either order, in the columns of the later one."""
+        """The difference of two snapshots in either order, in the columns of the later one that the sender sees."""
         later = newest_first((before, after))[0]
-        keys = _keys(table, later, key_cols)
+        schema_id = _schema_id(table, later)
+        view = self.policies.view(call.principal, table, later.schema, schema_id)
+        schema = later.schema if view is None else view.schema
+        if view is None or key_cols is not None:
+            keys = _keys(table, replace(later, schema=schema), key_cols)
+        else:
+            keys = schema.primary_key
         if same_rows(table, before, after):
             return TableDifference(keys, DiffResult(), 0, len(list_files(table, after.snapshot_id).data))
         with self.holds.reading(table.uuid, before.snapshot_id), self.holds.reading(table.uuid, after.snapshot_id):
@@ -78,11 +86,10 @@ class Differences:
                 result = DiffResult()
                 if removed.touched or added.touched:
                     progress.files_total = len(removed.touched) + len(added.touched)
-                    schema_id, schema = _schema_id(table, later), later.schema
-                    few = few_rows(table, schema_id, schema, (removed, added), call.check)
+                    few = few_rows(table, schema_id, later.schema, (removed, added), call.check)
                     gone, came = few or (removed, added)
                     comparison = Comparison(
-                        table.spark_name, gone, came, schema_id, schema, keys, page.limit, page.offset
+                        table.spark_name, gone, came, schema_id, schema, keys, page.limit, page.offset, view
                     )
                     rows = 0 if few else rows_to_read(table, (removed, added))
                     result = self._compared(call, comparison, rows)

@@ -17,8 +17,9 @@ from service.engine.session.engine import Engine
 from service.engine.sql import tenant_sql
 from service.engine.sql.tenant_sql import TableView, UntrustedSelect
 from service.engine.sql.window import Window
-from service.errors import InvalidQuery, SnapshotNotFound, TableNotFound, nearest
+from service.errors import Forbidden, InvalidQuery, SnapshotNotFound, TableNotFound, nearest
 from service.guard.costs.limits import QueryLimits
+from service.guard.policies import Policies
 from service.guard.repeatable import is_repeatable
 from service.guard.sql import QueryBounds, SelectReferences, check_analysed, check_parsed
 from service.guard.views import name_views
@@ -90,15 +91,45 @@ class ReadOptions:
         return self.as_of is not None and isinstance(moment(self.as_of), datetime)
 
 
-def read_parts(call: Call, catalog: Catalog, table_name: str, parts: QueryParts, options: ReadOptions) -> Reading:
+@dataclass(frozen=True)
+class Tables:
+    """The tables that a sender reads, and what it sees of them."""
+
+    call: Call
+    catalog: Catalog
+    policies: Policies
+
+    def load(self, name: TableName, field: str) -> Table:
+        try:
+            return self.catalog.load(name)
+        except TableNotFound as e:
+            raise TableNotFound(e.message, field=field, suggestion=e.suggestion) from e
+
+    def visible(self, table: Table, source: TableSource, pin: Pin, options: ReadOptions) -> TableSource:
+        """The part of a source that the sender sees. Forbidden if it is nothing, or its plan is to be explained, which
+        shows the policy."""
+        view = self.policies.view(self.call.principal, table, source.schema, pin.schema_id)
+        if view is None:
+            return source
+        if options.explain:
+            raise Forbidden(
+                f"explain: a policy shows you only a part of {table.name.table!r}, and the plan would show the policy",
+                field="explain",
+            )
+        if not view.schema.fields:
+            raise Forbidden(f"a policy hides all columns of {table.name.table!r} from you", field="table")
+        return replace(source, schema=view.schema, view=view)
+
+
+def read_parts(tables: Tables, table_name: str, parts: QueryParts, options: ReadOptions) -> Reading:
     """A query in JSON; Forbidden if its sender may not read one of its tables."""
     names = [_joined_name(item, i, options) for i, item in enumerate(parts.joins)]
     for name in names:
-        call.authorise(name)
-    table = catalog.load(TableName(options.tenant, options.namespace, table_name))
-    source, pin = _source(table, table_name, options, options.as_of, options.pin(0))
+        tables.call.authorise(name)
+    table = tables.catalog.load(TableName(options.tenant, options.namespace, table_name))
+    source, pin = _source(table, table_name, options, options.as_of, options.pin(0), tables)
     joined = [
-        _joined(name, item, i, options, catalog) for i, (name, item) in enumerate(zip(names, parts.joins, strict=True))
+        _joined(name, item, i, options, tables) for i, (name, item) in enumerate(zip(names, parts.joins, strict=True))
     ]
     planned = plan_query(parts, source, [other for _, other, _ in joined])
     every = [(table, source, pin), *joined]
@@ -117,17 +148,11 @@ def read_parts(call: Call, catalog: Catalog, table_name: str, parts: QueryParts,
     )
 
 
-def read_sql(
-    call: Call,
-    engine: Engine,
-    catalog: Catalog,
-    sql: str,
-    params: dict[str, Any],
-    options: ReadOptions,
-) -> Reading:
+def read_sql(of: Tables, engine: Engine, sql: str, params: dict[str, Any], options: ReadOptions) -> Reading:
     """A query in SQL: one SELECT, which the SQL sandbox must allow; Forbidden as for a query in JSON."""
     if len(sql) > _MAX_SQL:
         raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")
+    call = of.call
     references = check_parsed(engine.run_for(call, tenant_sql.parse, sql), options.limits, params)
     _check_params(references, params)
     # Only the plan shows options, and the places of names with a namespace; it takes a while.
@@ -143,9 +168,9 @@ def read_sql(
         names[view] = TableName(options.tenant, namespace, check_name(reference.table, "sql"))
         call.authorise(names[view])
     for i, (view, name) in enumerate(names.items()):
-        table = _load(name, "sql", catalog)
-        source, pin = _source(table, view, options, options.as_of, options.pin(i))
-        views.append(TableView(view, source.spark_name, source.snapshot_id, source.schema))
+        table = of.load(name, "sql")
+        source, pin = _source(table, view, options, options.as_of, options.pin(i), of)
+        views.append(TableView(view, source.spark_name, source.snapshot_id, source.schema, source.view))
         rows[view] = float(table.row_count(pin.snapshot_id))
         tables.append((table, pin.snapshot_id))
         pins.append(pin)
@@ -180,24 +205,25 @@ def _joined_name(item: JoinItem, place: int, options: ReadOptions) -> TableName:
 
 
 def _joined(
-    name: TableName, item: JoinItem, place: int, options: ReadOptions, catalog: Catalog
+    name: TableName, item: JoinItem, place: int, options: ReadOptions, tables: Tables
 ) -> tuple[Table, TableSource, Pin]:
     path = f"join[{place}]"
     alias = check_name(item.alias or item.table, f"{path}.alias")
-    table = _load(name, f"{path}.table", catalog)
+    table = tables.load(name, f"{path}.table")
     # A snapshot id or a tag belongs to one table; only a time has a meaning for the others.
     as_of = options.as_of if options.is_time else None
-    return table, *_source(table, alias, options, as_of, options.pin(1 + place))
-
-
-def _load(name: TableName, field: str, catalog: Catalog) -> Table:
-    try:
-        return catalog.load(name)
-    except TableNotFound as e:
-        raise TableNotFound(e.message, field=field, suggestion=e.suggestion) from e
+    return table, *_source(table, alias, options, as_of, options.pin(1 + place), tables)
 
 
 def _source(
+    table: Table, alias: str, options: ReadOptions, as_of: AsOf | None, pin: Pin | None, tables: Tables
+) -> tuple[TableSource, Pin]:
+    """What the sender sees of the state of a table that a query reads."""
+    source, pin = _state(table, alias, options, as_of, pin)
+    return tables.visible(table, source, pin, options), pin
+
+
+def _state(
     table: Table, alias: str, options: ReadOptions, as_of: AsOf | None, pin: Pin | None
 ) -> tuple[TableSource, Pin]:
     """The state of a table that a query reads: that of an earlier page, if the query continues one."""

@@ -12,6 +12,7 @@ from service.engine.iceberg.swap import Tag
 from service.engine.session.engine import Engine
 from service.errors import InvalidSchema
 from service.model.call import Call
+from service.model.policy.policy import check_columns
 from service.model.properties import compaction_policy
 from service.model.schema.derived import DERIVED_PREFIX
 from service.model.schema.partition import PartitionField, check_source
@@ -52,6 +53,7 @@ def reinitialise_options(
     if schema is not None:
         _check_sources(partition, schema)
         check_names(table, schema)
+        check_columns(table.properties, schema)
         for name in compaction_policy(table.properties, settings).sort_by:
             resolve_field(after, name, error=InvalidSchema, path="schema")
     return ReinitialiseOptions(after, partition, ranges, schema is not None)

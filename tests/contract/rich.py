@@ -388,6 +388,14 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "DROP_NAMESPACE": ({"operation": "DROP_NAMESPACE", "namespace": "poor", "if_exists": True, "confirm": True},),
     "LIST_NAMESPACES": ({"operation": "LIST_NAMESPACES", "namespace": "default", "confirm": True},),
+    "SET_POLICY": (
+        {
+            "operation": "SET_POLICY",
+            **TABLE,
+            "rules": {"reader": {"rows": {"id": {"gt": 0}}, "columns": {"id": "null"}}, "writer": {}},
+            "confirm": True,
+        },
+    ),
     "SET_ONLINE": ({"operation": "SET_ONLINE", **TABLE, "online": False, "confirm": True},),
     "ALTER_TABLE": (
         {

@@ -16,7 +16,7 @@ from service.dynamic.rights import Creators
 from service.errors import Forbidden
 from service.identity.api_keys import ApiKeys
 from service.identity.audit_log import AuditLog
-from service.identity.identities import Identities
+from service.identity.identities import ChecksTokens, Identities
 from service.ledger.audit import AuditFilter, AuditRecords
 from service.ledger.ledger import Ledger
 from service.metrics.metrics import Metrics
@@ -35,11 +35,11 @@ class Guarded:
 
     ready, state, busy = True, "ready", False
 
-    def __init__(self, firn: Firn) -> None:
+    def __init__(self, firn: Firn, tokens: ChecksTokens | None = None) -> None:
         app = firn.app
         self.keys = app.parts[ApiKeys]
         self.audit = AuditLog(AuditSettings(), AuditRecords(app.parts[Ledger]), on=True)
-        own = {Identities: Identities(True, self.keys), AuditLog: self.audit, Metrics: Metrics()}
+        own = {Identities: Identities(True, self.keys, tokens), AuditLog: self.audit, Metrics: Metrics()}
         self.parts: Parts = app.parts.replaced(own)
         self.settings: Settings = app.settings
         self.pipeline = Pipeline(discover(), self.parts, app.settings.limits)

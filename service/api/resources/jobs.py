@@ -11,6 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from handlers.list_jobs import ListedJob
 from service.api.exchange import api_of, call_of, failures, response_of
+from service.guard.policies import Policies
 from service.jobs.jobs import Jobs, job_not_found
 from service.model.identity.principal import Access, Role
 from service.operations import envelope
@@ -71,7 +72,8 @@ async def cancel_job(request: Request, id: str) -> Any:
 
 
 async def _respond(request: Request, role: Role, ask: Callable[[str], dict[str, Any]], job_id: str) -> Response:
-    call, jobs = call_of(request), api_of(request).service.parts[Jobs]
+    call, parts = call_of(request), api_of(request).service.parts
+    jobs, policies = parts[Jobs], parts[Policies]
 
     def asked() -> dict[str, Any]:
         name = jobs.place_of(job_id)
@@ -80,7 +82,11 @@ async def _respond(request: Request, role: Role, ask: Callable[[str], dict[str, 
             raise job_not_found(job_id)  # as if there were none
         call.about(name)
         call.principal.check(place)
-        return ask(job_id)
+        described = ask(job_id)
+        # Who started it may have seen more of the table.
+        if name.table and policies.is_bound(call.principal, name):
+            return {field: value for field, value in described.items() if field not in ("result", "error")}
+        return described
 
     described = await asyncio.to_thread(asked)
     found = JobResult.model_construct(job=described)  # type: ignore[arg-type]  # the fields of one

@@ -1,8 +1,17 @@
-"""The examples of commands about API keys and the audit log."""
+"""The examples of commands about API keys, the audit log and policies."""
 
-from service.cli.examples.shared import KEY, example
+from service.cli.examples.shared import KEY, ORDERS, example
 
 _MADE = ({"operation": "CREATE_KEY", "principal": "loader", "roles": ["writer"], "name": "nightly load"},)
+_PROTECTED = (*ORDERS, "firn policy set shop.orders policy.yaml")
+_RULES = (
+    "ROLE    ROWS                               COLUMNS\n"
+    'reader  {"customer": {"principal": "id"}}  amount: null\n'
+    "writer  all                                all\n"
+)
+_OFF = (
+    "authentication is off, so nobody is known and the policy binds nobody; it takes effect once auth.required is true"
+)
 
 EXAMPLES = (
     example(
@@ -34,5 +43,17 @@ EXAMPLES = (
         _MADE,
     ),
     example("End a key now", f"firn key revoke {KEY}", "revoked … of loader\n", _MADE),
+    example(
+        "Show each reader its own orders, without amounts, and writers all of the table",
+        "firn policy set shop.orders policy.yaml",
+        _RULES + f"{_OFF}\n",
+    ),
+    example("Show the rules", "firn policy show shop.orders", _RULES, _PROTECTED),
+    example(
+        "Show all of the table again",
+        "firn policy clear shop.orders --yes",
+        f"shop.orders has no policy\n{_OFF}\n",
+        _PROTECTED,
+    ),
     example("Which requests were refused", "firn audit --outcome FORBIDDEN --limit 20", "…\n0 requests\n", ()),
 )

@@ -16,7 +16,9 @@ from service.engine.session.rows import collect, json_rows
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql import diff_sql
 from service.engine.sql.past import under
-from service.engine.sql.sql import named
+from service.engine.sql.policies.rows import visible_rows
+from service.engine.sql.sql import Parameters, named, run
+from service.model.policy.view import RowView
 from service.model.schema.types import TableSchema
 
 Kind = Literal["inserted", "deleted", "updated"]
@@ -36,6 +38,8 @@ class Comparison:
     keys: tuple[str, ...]
     limit: int
     offset: int
+    view: RowView | None = None
+    """What the sender sees of the rows, if that is not all; `schema` has only these columns."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
     if not sides:
         return DiffResult()
     with ExitStack() as stack:
-        sources = [(_source(session, comparison, side, stack), sign) for side, sign in sides]
+        sources = [(_visible(session, comparison, side, stack), sign) for side, sign in sides]
         net = session.sql(diff_sql.net(sources, schema))
         view = stack.enter_context(named(net))
         if not offset and sum(_rows(side) for side, _ in sides) <= limit:
@@ -96,6 +100,15 @@ def _rows(side: SnapshotFiles | pa.Table) -> float:
 
 def _has_rows(side: SnapshotFiles | pa.Table) -> bool:
     return bool(side.touched if isinstance(side, SnapshotFiles) else side.num_rows)
+
+
+def _visible(session: SparkSession, comparison: Comparison, side: SnapshotFiles | pa.Table, stack: ExitStack) -> str:
+    source = _source(session, comparison, side, stack)
+    if comparison.view is None:
+        return source
+    parameters = Parameters()
+    text = f"SELECT * FROM {visible_rows(comparison.view, source, parameters)}"
+    return stack.enter_context(named(run(session, text, parameters.values)))
 
 
 def _source(session: SparkSession, comparison: Comparison, side: SnapshotFiles | pa.Table, stack: ExitStack) -> str:

@@ -15,6 +15,7 @@ from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import sql
 from service.engine.sql.failing import conditions, identifying, naming_failures
 from service.engine.sql.past import under
+from service.engine.sql.policies.rows import visible_rows
 from service.engine.sql.sql import Parameters, identifier, reference
 from service.model import cursor
 from service.model.filters.predicates import EVERY_ROW, And, Compare, In, IsNull, Predicate
@@ -80,7 +81,8 @@ def select(
             if explain or ordered is None or (not found.has_more and fits(found.rows)):
                 return found
             measurements = found.scans
-        listed = files() if query.is_plain else None
+        # The rows of the files are not those that are visible.
+        listed = files() if query.is_plain and query.is_whole else None
         if listed is not None:
             return replace(_page_of_files(session, ordered, listed, pinned), scans=measurements)
         found = selected(framed(session, ordered, pinned), names_of(query), query.limit, measured)
@@ -94,9 +96,10 @@ def _naming_failures(
     reads one table."""
     found = conditions(query.where)
     grouped = conditions(query.grouping.having) if query.grouping else []
-    if query.joins or grouped:
+    if query.joins or grouped or not query.is_whole:
         return naming_failures(session, [*found, *grouped], (), None)
-    source = _source(query, query.source, {place: identifier(one.view) for place, one in pinned.items()})
+    views = {place: identifier(one.view) for place, one in pinned.items()}
+    source = _source(query, query.source, Parameters(), views)
     return naming_failures(session, found, identifying(query.source.schema), lambda: nullcontext(source))
 
 
@@ -147,7 +150,8 @@ def framed(
         for place, one in (pinned or {}).items()
     }
     text = statement(query, parameters, views, paged=paged)
-    aggregate_from_metadata(session, allowed=not any(has_uuid(source.schema) for source in query.sources))
+    uuids = any(has_uuid(source.schema) for source in query.sources)
+    aggregate_from_metadata(session, allowed=query.is_whole and not uuids)
     return sql.run(session, text, parameters.values)
 
 
@@ -170,13 +174,15 @@ def explained(df: DataFrame) -> Selected:
 
 def statement(query: Query, parameters: Parameters, views: Mapping[Place, str], *, paged: bool = True) -> str:
     """The query's text. Its outputs are called c0, c1, …, so that no name from the request has a meaning for Spark."""
-    source = _source(query, query.source, views)
+    source = _source(query, query.source, parameters, views)
     for join in query.joins:
         conditions = (
             f"{reference(c.left, parameters)} {sql.COMPARE[c.operator]} {reference(c.right, parameters)}"
             for c in join.on
         )
-        source += f" {join.kind.upper()} JOIN {_source(query, join.source, views)} ON {' AND '.join(conditions)}"
+        source += (
+            f" {join.kind.upper()} JOIN {_source(query, join.source, parameters, views)} ON {' AND '.join(conditions)}"
+        )
     condition = _selection(query.where)
     if query.grouping:
         source, condition = _grouped(query, query.grouping, source, parameters), query.grouping.having
@@ -213,12 +219,14 @@ def _only_compares(where: Predicate) -> bool:
     return isinstance(where, Compare | In | IsNull)
 
 
-def _source(query: Query, source: TableSource, views: Mapping[Place, str]) -> str:
-    """A source in SQL; `views` are names, or parenthesised queries."""
+def _source(query: Query, source: TableSource, parameters: Parameters, views: Mapping[Place, str]) -> str:
+    """What the sender sees of a source in SQL; `views` are names, or parenthesised queries."""
     text = views.get((source.spark_name, source.snapshot_id))
     if text is None:
         table = sql.at_snapshot(source.spark_name, source.snapshot_id)
         text = with_places(table) if query.placed else table
+    if source.view is not None:
+        text = visible_rows(source.view, text, parameters, PLACE_COLUMNS if query.placed else ())
     return f"{text} AS {identifier(source.alias)}"
 
 

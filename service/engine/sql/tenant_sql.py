@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -19,12 +20,15 @@ from service.engine.session.spark_types import DataFrame, DataType, SparkSession
 from service.engine.session.untrusted import untrusted
 from service.engine.sql.plans.every import every_plan
 from service.engine.sql.plans.stars import Internal, without_internal_columns
-from service.engine.sql.sql import at_snapshot, identifier, opaque
+from service.engine.sql.policies.rows import visible_rows
+from service.engine.sql.sql import Parameters, at_snapshot, identifier, opaque
+from service.engine.sql.sql import run as run_statement
 from service.engine.sql.total_order import in_total_order, is_sorted
 from service.engine.sql.window import Window, limited
 from service.errors import InvalidQuery
 from service.model import cursor
 from service.model.names import INGEST_COLUMNS
+from service.model.policy.view import RowView
 from service.model.schema.types import Field, TableSchema, contains_uuid, fold_case, has_uuid
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
@@ -53,6 +57,8 @@ class TableView:
     spark_name: str
     snapshot_id: int | None
     schema: TableSchema
+    view: RowView | None = None
+    """What the sender sees of it, if that is not all; `schema` has only these columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,11 @@ class UntrustedSelect:
     explain: bool = False
     is_opaque: bool = False
     """Whether only Spark filters rows, and Iceberg skips no files."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its sender sees all of its tables."""
+        return all(view.view is None for view in self.views)
 
 
 def parse(session: SparkSession, text: str) -> str:
@@ -137,13 +148,14 @@ def _run(
     with pinned_reads(session, places) as pinned, framed(session, statement, check, pinned) as (df, names):
         if statement.explain:
             return explained(limited(df, window))
-        ordered = None if not again and not is_sorted(df) else in_total_order(df, window, repeatable)
+        in_order = partial(in_total_order, df, window, repeatable, _without_barriers(session, statement, check, pinned))
+        ordered = None if not again and not is_sorted(df) else in_order()
         if ordered is None:
             if again:
                 raise cursor.refused()
             found = selected(limited(df, window), names, statement.limit, measured)
             more = found.has_more or not fits(found.rows)
-            ordered = in_total_order(df, window, repeatable) if more else None
+            ordered = in_order() if more else None
             if ordered is None:
                 return found
         return replace(selected(ordered, names, statement.limit, measured), in_total_order=True)
@@ -154,20 +166,35 @@ def with_narrow_stars(session: SparkSession, text: str, internal: Internal) -> s
     return without_internal_columns(_parsed(session, text), text, internal)
 
 
+def _without_barriers(
+    session: SparkSession, statement: UntrustedSelect, check: Callable[[str], int], pinned: Mapping[Place, PinnedTable]
+) -> Callable[[], DataFrame] | None:
+    """The statement as Spark can tell whether it depends on chance; never to be run. None if it has no barriers."""
+
+    def analysed() -> DataFrame:
+        with framed(session, statement, check, pinned, barriers=False) as (df, _):
+            return df
+
+    return None if statement.is_whole else analysed
+
+
 @contextmanager
 def framed(
     session: SparkSession,
     statement: UntrustedSelect,
     check: Callable[[str], int],
     pinned: Mapping[Place, PinnedTable] | None = None,
+    *,
+    barriers: bool = True,
 ) -> Iterator[tuple[DataFrame, list[str]]]:
     """The statement as a frame of all its rows, which can be planned in the block, and the names of its columns."""
-    aggregate_from_metadata(session, allowed=not any(has_uuid(view.schema) for view in statement.views))
+    uuids = any(has_uuid(view.schema) for view in statement.views)
+    aggregate_from_metadata(session, allowed=statement.is_whole and not uuids)
     named = frozenset(name for name in INGEST_COLUMNS if name in statement.text.lower())
     if named and "*" in statement.text:
         internal = {fold_case(view.name): [f.name for f in _internal(view, named)] for view in statement.views}
         statement = replace(statement, text=with_narrow_stars(session, statement.text, internal))
-    with _views(session, statement, pinned or {}, named):
+    with _views(session, statement, pinned or {}, named, barriers=barriers):
         df = _analysed(session, statement)
         _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)
         yield df, _names(df)
@@ -175,15 +202,27 @@ def framed(
 
 @contextmanager
 def _views(
-    session: SparkSession, statement: UntrustedSelect, pinned: Mapping[Place, PinnedTable], named: Set[str]
+    session: SparkSession,
+    statement: UntrustedSelect,
+    pinned: Mapping[Place, PinnedTable],
+    named: Set[str],
+    *,
+    barriers: bool = True,
 ) -> Iterator[None]:
-    """Views of the tables, for the block, with those of their internal columns that are named."""
+    """Views of what the sender sees of the tables, for the block, with those of their internal columns that are
+    named."""
     made = []
     try:
         for view in statement.views:
             found = pinned.get((view.spark_name, view.snapshot_id))
-            text = f"SELECT * FROM {at_snapshot(view.spark_name, view.snapshot_id)}"
-            table = found.frame if found else session.sql(text)
+            source = at_snapshot(view.spark_name, view.snapshot_id)
+            if view.view is not None:
+                parameters = Parameters()
+                source = identifier(found.view) if found else source
+                text = visible_rows(view.view, source, parameters, barrier=barriers)
+                table = run_statement(session, f"SELECT * FROM {text}", parameters.values)
+            else:
+                table = found.frame if found else session.sql(f"SELECT * FROM {source}")
             if has_uuid(view.schema) or view.schema.hidden or statement.is_opaque:
                 shown = [*view.schema.fields, *_internal(view, named)]
                 if not shown:

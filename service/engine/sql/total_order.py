@@ -17,10 +17,19 @@ def is_sorted(df: DataFrame) -> bool:
     return bool(_down_to_sort(plan))
 
 
-def in_total_order(df: DataFrame, window: Window, repeatable: Callable[[str], bool]) -> DataFrame | None:
-    """The window of the rows in a total order; None if another run could have other rows, or another order."""
+def in_total_order(
+    df: DataFrame,
+    window: Window,
+    repeatable: Callable[[str], bool],
+    as_told: Callable[[], DataFrame] | None = None,
+) -> DataFrame | None:
+    """The window of the rows in a total order; None if another run could have other rows, or another order.
+
+    Whether it could is told by the plan of `as_told`, if that is given.
+    """
     plan, whole = without_limits(df._jdf.queryExecution().analyzed(), window)
-    if not plan.deterministic() or not repeatable(str(plan.toJSON())):
+    told, _ = (plan, None) if as_told is None else without_limits(as_told()._jdf.queryExecution().analyzed(), window)
+    if not told.deterministic() or not repeatable(str(told.toJSON())):
         return None
     path = _down_to_sort(plan)
     columns = scala_items(path[-1].child().output() if path else plan.output())

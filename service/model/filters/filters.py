@@ -17,6 +17,7 @@ from service.errors import InvalidFilter, UnknownField
 from service.model.expressions import parse_expression
 from service.model.expressions.kinds import BOOLEAN, describe_kind
 from service.model.expressions.tree import all_nodes
+from service.model.filters.attributes import PRINCIPAL, Attribute
 from service.model.filters.conditions import OPERATORS
 from service.model.filters.predicates import EVERY_ROW, And, ExpressionHolds, IsNull, Not, Or, Predicate
 from service.model.schema.columns import Column, Resolver
@@ -32,9 +33,12 @@ _SQL_CONDITION = re.compile(
 )
 
 
-def parse_filter(value: Any, resolve: Resolver, path: str = "filter") -> Predicate:
-    """The predicate of a filter of either dialect; `path` is its place in the request."""
-    return _Reader(resolve).parse(value, path, 1)
+def parse_filter(value: Any, resolve: Resolver, path: str = "filter", attribute: Attribute | None = None) -> Predicate:
+    """The predicate of a filter of either dialect; `path` is its place in the request.
+
+    With `attribute`, values may be attributes of the sender.
+    """
+    return _Reader(resolve, attribute).parse(value, path, 1)
 
 
 def parse_request_filter(filter: Any, filters: Any, resolve: Resolver) -> Predicate:
@@ -50,6 +54,7 @@ def parse_request_filter(filter: Any, filters: Any, resolve: Resolver) -> Predic
 @dataclass
 class _Reader:
     resolve: Resolver
+    attribute: Attribute | None = None
     conditions: int = 0
 
     def parse(self, value: Any, path: str, depth: int) -> Predicate:
@@ -81,7 +86,7 @@ class _Reader:
         column = self.column(key, path)
         if value is None:
             return self.count(IsNull(column), path)
-        if not isinstance(value, dict) or set(value) == {"field"}:
+        if not isinstance(value, dict) or set(value) == {"field"} or self.is_attribute(value):
             return self.condition(column, "eq", value, path)
         if not value:
             raise InvalidFilter.at(path, f"the operator is missing; use one of {', '.join(OPERATORS)}")
@@ -104,13 +109,19 @@ class _Reader:
             if operator not in ("is_null", "is_not_null"):
                 raise InvalidFilter.at(f"{path}.value", f"the value is missing; {operator} needs one")
             value = True
-        return self.count(OPERATORS[operator](column, operator, self.operand(value, path), path), path)
+        operand = self.operand(value, path, column, operator)
+        return self.count(OPERATORS[operator](column, operator, operand, path), path)
 
-    def operand(self, value: Any, path: str) -> Any:
+    def is_attribute(self, value: dict[str, Any]) -> bool:
+        return self.attribute is not None and set(value) == {PRINCIPAL} and isinstance(value[PRINCIPAL], str)
+
+    def operand(self, value: Any, path: str, column: Column, operator: str) -> Any:
         if isinstance(value, list):
-            return [self.operand(item, f"{path}[{i}]") for i, item in enumerate(value)]
+            return [self.operand(item, f"{path}[{i}]", column, "eq") for i, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
+        if self.attribute is not None and self.is_attribute(value):
+            return self.attribute(value[PRINCIPAL], column, operator, f"{path}.{PRINCIPAL}")
         if set(value) != {"field"} or not isinstance(value["field"], str):
             raise InvalidFilter.at(path, 'expected a value, or another column as {"field": "name"}')
         return self.column(value["field"], f"{path}.field")

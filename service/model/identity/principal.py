@@ -2,14 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal, Self, get_args
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Literal, Self, get_args
 
 from service.errors import Forbidden, InvalidRequest
 from service.model.names import check_name
 
 Role = Literal["reader", "writer", "admin"]
+Claim = bool | int | Decimal | str | list[str]
 ROLES: tuple[Role, ...] = get_args(Role)
 """Each role may do all that those before it may do."""
 EVERY = "*"
@@ -69,6 +72,21 @@ class Principal:
     grants: tuple[Grant, ...] = ()
     credential: str = ""
     """The public id of its API key, `jwt`, or `local` for Firn itself; empty for none."""
+    claims: Mapping[str, Claim] = field(default_factory=dict, hash=False)
+    """What its token says of it, for the policies of tables."""
+    other_roles: tuple[str, ...] = ()
+    """The roles of its token that mean nothing to Firn itself; the policies of tables can name them."""
+
+    def roles_in(self, tenant: str, namespace: str) -> list[str]:
+        """All of its roles in a namespace, those of its token included."""
+        return [*(role for role in ROLES if self.may(role, tenant, namespace)), *self.other_roles]
+
+    def attributes_in(self, tenant: str, namespace: str) -> dict[str, Any]:
+        """What the policies of tables in a namespace can compare columns with."""
+        tenants = {grant.tenant for grant in self.grants}
+        found: dict[str, Any] = {f"claims.{name}": value for name, value in self.claims.items()}
+        found |= {"name": self.name, "id": _local_name(self.name), "roles": self.roles_in(tenant, namespace)}
+        return found | ({"tenant": tenants.pop()} if len(tenants) == 1 and EVERY not in tenants else {})
 
     def may(self, role: Role, tenant: str, namespace: str | None = None, *, somewhere: bool = False) -> bool:
         """Whether it has a role in a namespace; without one, in all namespaces of the tenant."""
@@ -96,18 +114,37 @@ class Principal:
         """As JSON, for what runs later with its rights; None for a sender who was not authenticated."""
         if self is ANYONE:
             return None
-        roles = [str(grant) for grant in self.grants]
-        return json.dumps({"principal": self.name, "credential": self.credential, "roles": roles})
+        made = {"principal": self.name, "credential": self.credential, "roles": [str(one) for one in self.grants]}
+        more = {"claims": dict(self.claims), "other_roles": list(self.other_roles)}
+        return json.dumps(made | {name: value for name, value in more.items() if value}, default=str)
 
     @classmethod
     def loads(cls, text: str) -> Self:
         made = json.loads(text)
         grants = tuple(Grant.parse(role, "roles") for role in made["roles"])
-        return cls(made["principal"], grants, made["credential"])
+        claims = {name: read_claim(value) for name, value in made.get("claims", {}).items()}
+        known = {name: value for name, value in claims.items() if value is not None}
+        return cls(made["principal"], grants, made["credential"], known, tuple(made.get("other_roles", ())))
 
     def may_grant(self, grants: Iterable[Grant]) -> bool:
         """Whether it is an administrator everywhere that these grants reach."""
         return all(self.may("admin", grant.tenant, grant.namespace) for grant in grants)
+
+
+def read_claim(value: Any) -> Claim | None:
+    """A claim of a token as a value that columns can be compared with; None for others, such as objects."""
+    if isinstance(value, float):
+        return Decimal(repr(value)) if isfinite(value) else None
+    if isinstance(value, bool | int | str | Decimal):
+        return value
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return value
+    return None
+
+
+def _local_name(name: str) -> str:
+    """A name without what tells kinds of principals apart: `loader` of `acme/loader`, `ann` of `jwt:ann`."""
+    return name.removeprefix(f"{TOKEN}:") if name.startswith(f"{TOKEN}:") else name.partition("/")[2] or name
 
 
 def check_principal(name: str, field: str) -> str:

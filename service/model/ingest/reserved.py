@@ -30,6 +30,12 @@ def quarantine_name(table: TableName) -> TableName:
     return TableName(table.tenant, table.namespace, table.table + QUARANTINE_SUFFIX)
 
 
+def quarantined_name(quarantine: TableName) -> TableName | None:
+    """The name of the table that a quarantine belongs to; None if it is not named as one."""
+    table = quarantine.table.removesuffix(QUARANTINE_SUFFIX)
+    return None if table == quarantine.table else TableName(quarantine.tenant, quarantine.namespace, table)
+
+
 def trigger_name(table_uuid: str) -> str:
     """The name of the schedule that a table file's trigger asks for. It stays the same if the table is renamed."""
     return f"compact-due-{table_uuid.partition('-')[0]}"

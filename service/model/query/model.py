@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from service.model.filters.predicates import EVERY_ROW, Order, Predicate
+from service.model.policy.view import RowView
 from service.model.schema.columns import Column
 from service.model.schema.types import ColumnType, TableSchema
 
@@ -20,6 +21,8 @@ class TableSource:
     alias: str
     schema: TableSchema
     snapshot_id: int | None = None
+    view: RowView | None = None
+    """What the sender sees of it, if that is not all; `schema` has only these columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,11 @@ class Query:
     def is_plain(self) -> bool:
         """Whether its rows are rows of one table, in any order."""
         return not (self.joins or self.grouping or self.sorts or self.distinct)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its sender sees all of its tables."""
+        return all(source.view is None for source in self.sources)
 
     @property
     def sources(self) -> list[TableSource]:

@@ -250,6 +250,7 @@ DESTRUCTIVE = [
     ["table", "alter", "t", "--drop", "c"],
     ["backup", "restore", "t", "b"],
     ["backup", "delete", "t", "b"],
+    ["policy", "clear", "t"],
     ["schedule", "delete", "s"],
     ["dynamic", "drop", "t"],
     ["write", "t", EMPTY, "--overwrite"],
@@ -276,6 +277,7 @@ ANSWER = {
     "schedules": [{"name": "s"}],
     "records_written": 0,
     "reason": None,
+    "rules": {},
 }
 LOOKS = ("DESCRIBE_", "LIST_")
 

@@ -6,6 +6,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -165,6 +166,24 @@ def test_a_key_that_is_for_one_algorithm_is_not_used_for_another() -> None:
 )
 def test_claims_become_rights_and_what_is_not_understood_gives_none(given: dict[str, Any], granted: list[str]) -> None:
     assert [str(grant) for grant in tokens().principal_of(token(**given)).grants] == granted
+
+
+def test_what_policies_can_use_of_a_token_is_kept_and_nothing_else() -> None:
+    sender = tokens().principal_of(
+        token(region="EU", level=3, share=0.25, on=True, teams=["a", "b"], at={"x": 1}, mixed=["a", 1], nothing=None)
+    )
+    own = {"iss", "aud", "exp", "iat", "nbf", "sub", "roles", "tenants"}
+    kept = {name: value for name, value in sender.claims.items() if name not in own}
+    assert kept == {"region": "EU", "level": 3, "share": Decimal("0.25"), "on": True, "teams": ["a", "b"]}
+
+
+def test_roles_that_mean_nothing_to_firn_are_kept_for_policies_and_give_no_rights() -> None:
+    sender = tokens().principal_of(token(roles=["support", "reader", "owner:acme", "admin:"], tenants=["acme"]))
+    assert [str(grant) for grant in sender.grants] == ["reader:acme"]
+    assert sender.other_roles == ("support", "owner:acme", "admin:")
+    assert sender.roles_in("acme", "shop") == ["reader", "support", "owner:acme", "admin:"]
+    # Without a tenant a plain role is no role at all.
+    assert tokens().principal_of(token(roles=["reader"], tenants=[])).roles_in("acme", "shop") == []
 
 
 def test_the_claims_have_the_names_of_the_settings() -> None:

@@ -48,6 +48,7 @@ BOUNDED = {
     "DELETE.sample": "up to 10 rows",
     "DIFF.key_cols": "columns of the request or the schema",
     "INGEST_RANGE.days": "those of the request, at most 3,660",
+    "SET_POLICY.dynamic_tables": "those that read one table",
     "DROP_DYNAMIC_TABLE.dropped": "those that depended on one table",
     "EXPORT.files": "the first 1,000",
     "INGEST.warnings": "one of each kind",

@@ -57,6 +57,7 @@ ROW_NAMES = {
     ("QueryMetadata", "row_count"): "QUERY's figures have the names that its first requirement gave them",
     ("Description", "row_count"): "DESCRIBE_TABLE's too",
     ("DifferingRowEntry", "row"): "it counts nothing: it is a row",
+    ("RoleRule", "rows"): "it counts nothing: it is a filter of rows",
     ("EditOverrides", "row_level"): "it counts nothing: Iceberg calls these changes row-level",
 }
 RATES = {("Recommendation", "predicted_saving_ms_per_hour"): "not a duration, but one per hour"}

@@ -17,6 +17,7 @@ from service.catalog.lineage import row_changes_between
 from service.catalog.tables import Snapshot, Table
 from service.edits.rollback import RollbackTarget, rollback_target
 from service.errors import InvalidRequest, PlanStale, SnapshotNotFound
+from service.guard.policies import Policies
 from service.ledger.ledger import Ledger, NewBatch
 from service.model.as_of import Moment, moment
 from service.model.call import Call
@@ -270,7 +271,8 @@ class TestTheKeyOfADiff:
         nothing: Any = None  # rows that are the same are not compared
         [one] = table.snapshots()
         fresh = Table(table.name, table.iceberg.refresh())
-        return Differences(nothing, nothing, nothing).between(Call("r"), fresh, one, one, key_cols, DiffPage(1)).keys
+        differences = Differences(nothing, nothing, nothing, Policies(nothing))
+        return differences.between(Call("r"), fresh, one, one, key_cols, DiffPage(1)).keys
 
     def test_is_the_tables_also_where_it_came_after_the_snapshot(self, table: Table) -> None:
         with table.iceberg.update_schema() as change:

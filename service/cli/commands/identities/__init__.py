@@ -1,3 +1,5 @@
-"""Commands about who may send requests, and who did."""
+"""Commands about who may send requests, who did, and what they see."""
 
-from service.cli.commands.identities.keys import COMMANDS as COMMANDS
+from service.cli.commands.identities import keys, policies
+
+COMMANDS = (*keys.COMMANDS, *policies.COMMANDS)
