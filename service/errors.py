@@ -39,6 +39,7 @@ FirnError                      code                    status  retryable
 │   └── DeadlineExceeded       DEADLINE_EXCEEDED       504
 ├── BodyTooLarge               BODY_TOO_LARGE          413
 ├── KeyReused                  KEY_REUSED              422
+├── QueryTooExpensive      QUERY_TOO_EXPENSIVE     422
 ├── TooManyRequests            TOO_MANY_REQUESTS       429     yes
 ├── Unavailable                UNAVAILABLE             503     yes
 │   ├── EngineUnavailable      ENGINE_UNAVAILABLE      503     yes
@@ -250,6 +251,10 @@ class BodyTooLarge(FirnError, status=413): ...
 
 
 class KeyReused(FirnError, status=422): ...
+
+
+class QueryTooExpensive(FirnError, status=422):
+    """The query needs more memory, stack or time than one query may take. Sent again, it fails again."""
 
 
 class TooManyRequests(FirnError, status=429, retryable=True): ...
