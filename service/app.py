@@ -32,10 +32,14 @@ from service.edits.replayed import ReplayedRows
 from service.edits.restore import Restores
 from service.edits.rollback import Rollbacks
 from service.edits.undo import Undos
-from service.engine.session.conf import spark_conf, spool
+from service.engine.queries.child import Options
+from service.engine.queries.engine import QueryEngine, SharedEngine
+from service.engine.queries.process import QueryProcess
+from service.engine.queries.spark import query_spark
+from service.engine.session.conf import query_conf, spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
-from service.host import class_archive, jars, presence, process_locks
+from service.host import class_archive, jars, memory, presence, process_locks
 from service.host.logs import configure_logging
 from service.identity.compose import compose_identities, identity_parts
 from service.ingest.compose import ingest_parts
@@ -93,9 +97,11 @@ class App:
         java_options: class_archive.Options | None = None,
         *,
         only_refreshes: bool = False,
+        serves_others: bool = False,
     ) -> None:
         """Without `java_options` those that use the class archive; without jars Spark cannot start. With
-        `only_refreshes`, it does nothing by itself but refresh dynamic tables."""
+        `only_refreshes`, it does nothing by itself but refresh dynamic tables. If it `serves_others`, queries may have
+        a process of their own by default."""
         settings.home.mkdir(parents=True, exist_ok=True)
         if java_options is None:
             java_options = class_archive.java_options(jar_paths, os.environ) if jar_paths else ()
@@ -112,7 +118,9 @@ class App:
             start_wait_s=settings.limits.start_timeout_s,
             held=(self._lock.fileno(),),
         )
-        self.parts = compose(settings, self.engine, catalog, ledger)
+        apart = not only_refreshes and memory.query_process(settings, serves_others=serves_others)
+        self.queries = _queries(settings, jar_paths, java_options) if apart else SharedEngine(self.engine)
+        self.parts = compose(settings, self.engine, catalog, ledger, self.queries)
         self.pipeline = Pipeline(discover(), self.parts, settings.limits)
         self.parts[Schedules].open(self.pipeline)
         self._warm = threading.Event()
@@ -129,7 +137,9 @@ class App:
             return "stopping"
         if not (self._warm.is_set() and self.engine.up):
             return "starting"
-        return "stalled" if self.engine.stalled_s > self.settings.limits.stalled_after_s else "ready"
+        # While the process for queries is replaced, everything else is served.
+        stalled_s = max(self.engine.stalled_s, self.queries.stalled_s)
+        return "stalled" if stalled_s > self.settings.limits.stalled_after_s else "ready"
 
     @property
     def busy(self) -> bool:
@@ -197,6 +207,8 @@ class App:
     def _start_engine(self) -> None:
         if not self.engine.up:
             self.engine.start()
+        # Only now, so that it does not delay the first changes.
+        self.queries.start()
 
     def _recover_with_spark(self) -> None:
         self.parts[Jobs].recover()
@@ -205,7 +217,7 @@ class App:
     def _warm_up(self) -> None:
         self._recover_with_spark()
         if self.settings.spark.warm_up:
-            warm_up(self.pipeline, self.engine, self.parts[Catalog])
+            warm_up(self.pipeline, self.engine, self.queries, self.parts[Catalog])
 
     def rehearse(self) -> None:
         """Start Spark, warm it up and stop it. The JVM gets time to stop: it writes the class archive then."""
@@ -231,6 +243,7 @@ class App:
             if not self.pipeline.drain(self.settings.limits.stop_timeout_s):
                 log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_timeout_s)
                 self.parts[Jobs].stop()
+                self.queries.stop(1)
                 self.engine.cancel_all(1)
                 self.pipeline.drain(1)
             self.pipeline.close()
@@ -242,13 +255,23 @@ class App:
             self.parts[Commits].batches.close()
             self.parts[Expiry].close()
         finally:
+            self.queries.stop(2)
             self.engine.stop(2)
             self.parts[Ledger].close()
             self._lock.close()
 
 
-def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger) -> Parts:
+def _queries(settings: Settings, jar_paths: list[Path], java_options: class_archive.Options) -> QueryProcess:
+    conf, wait_s = query_conf(settings, jar_paths, java_options), settings.limits.start_timeout_s
+    sessions = settings.spark.sessions
+    return QueryProcess(Options(partial(query_spark, conf, sessions, wait_s), settings.log_level), sessions, wait_s)
+
+
+def compose(
+    settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger, queries: QueryEngine | None = None
+) -> Parts:
     """The parts of the service. A test can pass another engine, catalog or ledger."""
+    queries = queries or SharedEngine(engine)
     iceberg = settings.iceberg
     metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
     identities = compose_identities(settings, ledger)
@@ -275,33 +298,38 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         every_s=iceberg.compaction.auto_interval_s,
     )
     commits.when_committed(auto.changed)
-    _watch(metrics, engine, bulk)
+    _watch(metrics, engine, queries, bulk)
     return Parts(
-        {Engine: engine, Catalog: catalog, Ledger: ledger},
+        {Engine: engine, QueryEngine: queries, Catalog: catalog, Ledger: ledger},
         *identity_parts(settings, ledger, identities),
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
         *(jobs, Background(jobs, settings.limits.maintenance_threads), schedules),
-        *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
+        *(writes, bulk, Streams(settings.limits, queries, holds, metrics), Differences(queries, catalog, holds)),
         *(edits, RowEdits(commits, backups, edits, small_files, writes), BulkUpserts(engine, edits, jobs)),
         *(backups, restores, Rollbacks(restores, holds, replayed), replayed, undos),
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
         *ingest_parts(settings, engine, catalog, ledger, commits, jobs, holds, schedules),
-        *dynamic_parts(settings, engine, catalog, ledger, commits, jobs, holds, metrics, identities),
+        *dynamic_parts(settings, engine, queries, catalog, ledger, commits, jobs, holds, metrics, identities),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),
     )
 
 
-def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
+def _watch(metrics: Metrics, engine: Engine, queries: QueryEngine, bulk: Bulk) -> None:
     """Read the metrics of parts that do not know about metrics."""
     metrics.read("firn_build_info", lambda: {(VERSION,): 1})
     metrics.read("firn_engine_up", lambda: engine.up)
     metrics.read("firn_engine_starts_total", lambda: engine.starts)
     metrics.read("firn_spark_session_wait_seconds", lambda: engine.longest_wait_s)
     metrics.read("firn_spark_sessions", lambda: {("idle",): engine.idle, ("busy",): engine.lent})
+    metrics.read("firn_query_process_up", lambda: queries.up)
+    metrics.read("firn_query_process_starts_total", lambda: queries.starts)
+    metrics.read("firn_query_process_ends_total", lambda: queries.ends)
+    metrics.read("firn_query_sessions", lambda: {("idle",): queries.idle, ("busy",): queries.lent})
+    metrics.read("firn_query_session_wait_seconds", lambda: queries.longest_wait_s)
     metrics.read("firn_bulk_loads", lambda: bulk.under_way)
 
 
@@ -330,9 +358,9 @@ def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = Non
     """
     from service.api import http  # only this needs FastAPI and uvicorn
 
-    configure_logging(settings)
+    configure_logging(settings.log_level)
     background = log_file is not None
-    app = App(settings.for_commands() if background else settings, jar_paths)
+    app = App(settings.for_commands() if background else settings, jar_paths, serves_others=not background)
     try:
         local = presence.announce(settings, background=background, log=str(log_file) if background else None)
     except SettingsError as e:
@@ -349,7 +377,7 @@ def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = Non
 
 def work(settings: Settings, jar_paths: list[Path]) -> int:
     """Refresh dynamic tables until a signal comes; returns the exit code."""
-    configure_logging(settings)
+    configure_logging(settings.log_level)
     dynamic = settings.dynamic.model_copy(update={"worker": True})
     app = App(settings.model_copy(update={"dynamic": dynamic}), jar_paths, only_refreshes=True)
     ended = threading.Event()

@@ -10,7 +10,7 @@ from service.dynamic.query.compiled import CompiledQuery
 from service.dynamic.query.dialect import place_at
 from service.dynamic.query.tables import NamedTable, tables_named
 from service.engine.jobs.dynamic.analysed import analyse
-from service.engine.session.engine import Engine
+from service.engine.queries.engine import QueryEngine
 from service.engine.sql import tenant_sql
 from service.errors import InvalidQuery, TableNotFound
 from service.guard.sql import check_analysed, check_parsed
@@ -41,7 +41,7 @@ class Compiled:
 class Compiler:
     """Reads queries; one for the whole service."""
 
-    engine: Engine
+    engine: QueryEngine
     catalog: Catalog
 
     def compile(self, name: TableName, query: str, *, deduplicated: bool = False, call: Call | None = None) -> Compiled:

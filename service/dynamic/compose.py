@@ -16,6 +16,7 @@ from service.dynamic.refresh.passes import Passes
 from service.dynamic.refresh.refresher import Refresher
 from service.dynamic.rights import Creators
 from service.dynamic.worker import DynamicWorker, WorkerOptions
+from service.engine.queries.engine import QueryEngine
 from service.engine.session.engine import Engine
 from service.identity.identities import Identities
 from service.jobs.jobs import Jobs
@@ -34,6 +35,7 @@ def needed_snapshots(settings: Settings, ledger: Ledger) -> NeededByDynamicTable
 def dynamic_parts(
     settings: Settings,
     engine: Engine,
+    queries: QueryEngine,
     catalog: Catalog,
     ledger: Ledger,
     commits: Commits,
@@ -43,7 +45,7 @@ def dynamic_parts(
     identities: Identities,
 ) -> tuple[object, ...]:
     records, cursors, how = DynamicTableRecords(ledger), CursorRecords(ledger), settings.dynamic
-    definitions, compiler = Definitions(catalog, records), Compiler(engine, catalog)
+    definitions, compiler = Definitions(catalog, records), Compiler(queries, catalog)
     committer = Committer(engine, commits, jobs, holds, settings.iceberg.edits)
     refresher = Refresher(committer, definitions, cursors, compiler, metrics)
     creators = Creators(identities.of_owner)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from service.engine.session import jvm, priorities
@@ -14,7 +15,7 @@ from service.engine.session.cancellation import cancellable_for
 from service.engine.session.priorities import TaskPriorities
 from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import rows_read, rows_written
-from service.engine.session.translate import is_lost, is_odd, translated
+from service.engine.session.translate import SparkEnded, is_lost, is_odd, translated
 from service.errors import EngineUnavailable, FirnError, TooManyRequests
 from service.model.call import Call
 
@@ -28,12 +29,33 @@ log = logging.getLogger("firn.engine")
 _FOR_CHANGES = 1
 
 
-class Engine:
-    """Owns the JVM. If it dies, running requests fail with EngineUnavailable, and Spark is restarted."""
+@dataclass(frozen=True)
+class Supervisor:
+    """Of a process that has an engine only for queries: what to do when its JVM is of no more use."""
 
-    def __init__(self, conf: dict[str, str], sessions: int, start_wait_s: float, held: tuple[int, ...] = ()) -> None:
+    ended: Callable[[int], object]
+    """Gets the code with which the JVM ended."""
+    stuck: Callable[[str], object]
+    """Gets the tag of cancelled Spark jobs whose tasks do not end."""
+
+
+class Engine:
+    """Owns the JVM. If it dies, running requests fail with EngineUnavailable, and Spark is restarted.
+
+    With a supervisor, the engine is for queries only, and does not restart Spark.
+    """
+
+    def __init__(
+        self,
+        conf: dict[str, str],
+        sessions: int,
+        start_wait_s: float,
+        held: tuple[int, ...] = (),
+        supervisor: Supervisor | None = None,
+    ) -> None:
         self._conf = conf
         self._held = held
+        self._supervisor = supervisor
         self._count = sessions
         self._start_wait_s = start_wait_s
         self._changed = threading.Condition()
@@ -46,7 +68,7 @@ class Engine:
         self._moved = time.monotonic()
         """When a session was last lent or returned."""
         self._life = 0
-        self._priorities = TaskPriorities(priorities.are_set(conf))
+        self._priorities = TaskPriorities(priorities.are_set(conf), always=supervisor is not None)
 
     @property
     def up(self) -> bool:
@@ -94,7 +116,7 @@ class Engine:
             self._state = "starting"
         started = time.monotonic()
         try:
-            root = jvm.start(self._conf, self._held)
+            root = jvm.start(self._conf, self._held, apart=self._supervisor is None)
             sessions = [root.newSession() for _ in range(self._count)]
         except Exception as e:
             with self._changed:
@@ -143,7 +165,7 @@ class Engine:
             # If the JVM has ended, a job can fail in any way.
             if is_lost(e) or self._over(life) or (is_odd(e) and not jvm.answers()):
                 self._end(life)
-                raise EngineUnavailable("Spark ended during this request and is being restarted; try again") from e
+                raise SparkEnded("Spark ended during this request and is being restarted; try again") from e
             error = translated(e)
             if error is e:
                 raise
@@ -159,7 +181,8 @@ class Engine:
         if call is None:
             yield
             return
-        with cancellable_for(session, call) as tag, self._low(session, tag, call):
+        stuck = () if self._supervisor is None else (self._supervisor.stuck,)
+        with cancellable_for(session, call, *stuck) as tag, self._low(session, tag, call):
             yield
 
     def _low(self, session: SparkSession, tag: str, call: Call) -> AbstractContextManager[None]:
@@ -243,7 +266,8 @@ class Engine:
 
     def _free(self, limited: bool) -> bool:
         """Whether there is a session to lend. Some are reserved for changes."""
-        return bool(self._idle) and not (limited and self._limited >= self._count - _FOR_CHANGES)
+        reserved = _FOR_CHANGES if self._supervisor is None else 0
+        return bool(self._idle) and not (limited and self._limited >= self._count - reserved)
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -286,6 +310,9 @@ class Engine:
                 return
             self._state, self._root = "starting", None
             self._idle.clear()
+        if self._supervisor is not None:
+            self._supervisor.ended(code)
+            return
         log.error("the JVM ended with code %s; restarting Spark", code)
         for delay in itertools.chain((0, 1, 5, 15), itertools.repeat(60)):
             time.sleep(delay)
