@@ -41,11 +41,11 @@ class Child:
     def run(self) -> None:
         threading.Thread(target=self._accept, name="firn-accept", daemon=True).start()
         try:
-            version = self.engine.start() or ""
+            self.engine.start()
         except FirnError as e:
             self._report(wire.Failure.of(e))
             self._end()
-        self._report(wire.Up(str(version)))
+        self._report(wire.Up())
         threading.Event().wait()
 
     def _accept(self) -> None:

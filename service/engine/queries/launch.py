@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from service.engine.queries import wire
 from service.engine.queries.child import Options
+from service.engine.queries.spark import OUT_OF_MEMORY
 from service.errors import EngineUnavailable
 
 # Why a process for queries ended: its heap was full; its JVM crashed; someone else killed it; it did not respond; a
@@ -24,8 +25,6 @@ _START_S = 180.0
 _PING_EVERY_S = 2.0
 # Longer than a full garbage collection of a large heap on a busy machine.
 _HANG_S = 20.0
-# ExitOnOutOfMemoryError
-_OUT_OF_MEMORY = 3
 _SIGNALS = {-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM}
 
 
@@ -69,13 +68,13 @@ class QueryChild:
                 raise
         return ours
 
-    def wait_until_up(self) -> str:
-        """Spark's version. Raises EngineUnavailable if it does not start."""
+    def wait_until_up(self) -> None:
+        """Raises EngineUnavailable if Spark does not start."""
         news: Any = None
         with contextlib.suppress(EOFError, OSError):
             news = wire.receive(self._news) if self._news.poll(_START_S) else None
         if isinstance(news, wire.Up):
-            return news.version
+            return
         self.kill("start")
         reason = news.message if isinstance(news, wire.Failure) else "its process ended"
         raise EngineUnavailable(f"Spark for queries did not start: {reason}")
@@ -140,7 +139,7 @@ def _has_ended(process: int) -> bool:
 def _reason_of(news: Any) -> Reason:
     match news:
         case wire.Ended(code):
-            return "memory" if code == _OUT_OF_MEMORY else "killed" if code in _SIGNALS else "crash"
+            return "memory" if code == OUT_OF_MEMORY else "killed" if code in _SIGNALS else "crash"
         case wire.Stuck():
             return "stuck"
     return "crash"

@@ -248,14 +248,14 @@ class QueryProcess:
                 life.child.kill("stop")
             reason: Reason = "start"
             try:
-                version = life.child.wait_until_up()
+                life.child.wait_until_up()
             except EngineUnavailable as e:
                 if not self._stopping.is_set():
                     log.error("%s", e.message)
             else:
                 self.starts += 1
                 self._lending.start(life)
-                log.info("Spark %s for queries is up after %.1f s", version, time.monotonic() - started)
+                log.info("the process for queries is up after %.1f s", time.monotonic() - started)
                 reason = life.child.wait_until_ended()
             if time.monotonic() - started > _HEALTHY_S:
                 pauses = itertools.chain(_PAUSES_S, itertools.repeat(_LONG_PAUSE_S))

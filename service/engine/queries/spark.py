@@ -1,13 +1,30 @@
 """The engine of the process for queries."""
 
+import threading
+from contextlib import suppress
+
+from service.engine.queries.heap import heap_samples, watch
 from service.engine.session import jvm
 from service.engine.session.cancellation import cancel_now
 from service.engine.session.engine import Engine, Supervisor
 from service.engine.session.warm import touch
 
+# The code with which Java exits (ExitOnOutOfMemoryError).
+OUT_OF_MEMORY = 3
+
 
 class QuerySpark(Engine):
     """Spark for queries only."""
+
+    def start(self) -> None:
+        super().start()
+        threading.Thread(target=self._watch_heap, name="firn-heap", daemon=True).start()
+
+    def _watch_heap(self) -> None:
+        supervisor = self._supervisor
+        if supervisor is not None:
+            with suppress(Exception):  # the JVM has ended
+                watch(heap_samples(), lambda: supervisor.ended(OUT_OF_MEMORY))
 
     def cancel_stubborn(self, tag: str) -> None:
         """Cancel the jobs with a tag; if their tasks do not end, the supervisor is told."""

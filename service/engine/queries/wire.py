@@ -127,8 +127,6 @@ class Opened:
 class Up:
     """The process is ready for connections."""
 
-    version: str
-
 
 @dataclass(frozen=True, slots=True)
 class Ended:
