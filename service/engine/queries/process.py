@@ -32,9 +32,9 @@ log = logging.getLogger("firn.queries")
 _LOOK_EVERY_S = 0.1
 # How long the job of a cancelled query may go on before its process is replaced.
 _CANCEL_S = 3.5
-_PAUSES_S = (0.0, 0.0, 1.0, 5.0, 15.0)
+# Before a start after one that failed.
+_PAUSES_S = (0.0, 1.0, 5.0, 15.0)
 _LONG_PAUSE_S = 60.0
-_HEALTHY_S = 60.0
 _RESPONSE_S = 5.0
 
 
@@ -239,7 +239,7 @@ class QueryProcess:
 
     def _supervise(self) -> None:
         """Keep a process running until the service stops."""
-        pauses = itertools.chain(_PAUSES_S, itertools.repeat(_LONG_PAUSE_S))
+        pauses = _pauses()
         while not self._stopping.wait(next(pauses)):
             started = time.monotonic()
             life = _Life(QueryChild(self._options))
@@ -254,17 +254,20 @@ class QueryProcess:
                     log.error("%s", e.message)
             else:
                 self.starts += 1
+                pauses = _pauses()
                 self._lending.start(life)
                 log.info("the process for queries is up after %.1f s", time.monotonic() - started)
                 reason = life.child.wait_until_ended()
-            if time.monotonic() - started > _HEALTHY_S:
-                pauses = itertools.chain(_PAUSES_S, itertools.repeat(_LONG_PAUSE_S))
             self._lending.end(reason)
             life.over.set()
             life.close()
             if not self._stopping.is_set():
                 self._ends[reason] += 1
                 log.error("the process for queries ended (%s); starting it again", reason)
+
+
+def _pauses() -> Iterator[float]:
+    return itertools.chain(_PAUSES_S, itertools.repeat(_LONG_PAUSE_S))
 
 
 class _Cancelling:

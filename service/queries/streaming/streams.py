@@ -137,6 +137,7 @@ class Streams:
             for table, snapshot_id in reads:
                 held.enter_context(self._holds.reading(table.uuid, snapshot_id))
             held.enter_context(call.cancelling(cancel))
+            _check_waiting(call)
             batches = self._engine.run_for(call, job, rows=_rows_per_batch(reads), tag=tag)
             held.callback(batches.close)
             _check_waiting(call)
