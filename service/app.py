@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from handlers import discover
 from service import VERSION
@@ -140,6 +140,13 @@ class App:
         # While the process for queries is replaced, everything else is served.
         stalled_s = max(self.engine.stalled_s, self.queries.stalled_s)
         return "stalled" if stalled_s > self.settings.limits.stalled_after_s else "ready"
+
+    @property
+    def query_process(self) -> Literal["up", "starting"] | None:
+        """The state of the process for queries; None if there is none."""
+        if isinstance(self.queries, SharedEngine):
+            return None
+        return "up" if self.queries.up else "starting"
 
     @property
     def busy(self) -> bool:

@@ -19,6 +19,7 @@ from service.model.call import Call
 # For so long a suspect keeps all others waiting. After that it must not keep other suspects company, only new queries.
 _ALONE_S = 10.0
 _MOST_RUNS = 3
+_LOOK_EVERY_S = 1.0
 # Longer than the tasks of a cancelled query go on.
 _ENDING_S = 5.0
 L = TypeVar("L")
@@ -92,8 +93,8 @@ class Lending(Generic[L]):
                 raise TooManyRequests(
                     f"all Spark sessions for queries were busy for {self.start_wait_s:g} s; try again later"
                 )
-            # A suspect's time alone ends without anyone's notice.
-            self.changed.wait(min(left, _ALONE_S))
+            # A deadline, and a suspect's time alone, end without anyone's notice.
+            self.changed.wait(min(left, _LOOK_EVERY_S))
 
     def _may_run(self, entry: Entry) -> bool:
         if len(self.running) >= self.sessions:

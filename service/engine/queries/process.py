@@ -36,6 +36,7 @@ _CANCEL_S = 3.5
 _PAUSES_S = (0.0, 1.0, 5.0, 15.0)
 _LONG_PAUSE_S = 60.0
 _RESPONSE_S = 5.0
+_END_S = 20.0
 
 
 class _Ended(Exception):
@@ -152,7 +153,9 @@ class QueryProcess:
 
     def _await_verdict(self, life: _Life, entry: Entry) -> None:
         """Return if the entry is to run again, once the end of its process is known."""
-        life.over.wait()
+        if not life.over.wait(_END_S):  # only its connection has ended
+            life.child.kill("crash")
+            life.over.wait()
         if entry.failure is not None or entry.call.cancelled:
             self._lending.leave(entry)
             entry.call.check()
@@ -166,7 +169,7 @@ class QueryProcess:
         try:
             connection = life.connection()
             asked = wire.send_run(connection, run)
-            response = self._response(life, connection, entry, run.id, asked)
+            response, raised = self._response(life, connection, entry, run.id, asked)
         except (EOFError, OSError) as e:
             if connection is not None:
                 connection.close()
@@ -181,18 +184,23 @@ class QueryProcess:
         life.give_back(connection)
         entry.call.check()
         if isinstance(response, wire.Failure):
-            raise response.error()
+            raise raised or response.error()
         return response.value
 
-    def _response(self, life: _Life, connection: Connection, entry: Entry, id: str, asked: list[wire.AskedBack]) -> Any:
-        """The response to a job; in the meantime answer what it asks, and see whether its call is cancelled."""
+    def _response(
+        self, life: _Life, connection: Connection, entry: Entry, id: str, asked: list[wire.AskedBack]
+    ) -> tuple[Any, Exception | None]:
+        """The response to a job, and the last exception that answered what it asked.
+
+        In the meantime answer what it asks, and see whether its call is cancelled.
+        """
         cancelling = _Cancelling(life, id)
-        raised: BaseException | None = None
+        raised: Exception | None = None
         while True:
             if connection.poll(_LOOK_EVERY_S):
                 message = wire.receive(connection)
                 if not isinstance(message, wire.Ask):
-                    break
+                    return message, raised
                 answer, raised = _answered(asked[message.number], message.args)
                 wire.send(connection, answer)
             elif entry.call.cancelled and cancelling.is_late():
@@ -200,9 +208,6 @@ class QueryProcess:
                 life.child.kill("stuck")
                 connection.close()
                 entry.call.check()
-        if raised is not None and isinstance(message, wire.Failure):
-            raise raised
-        return message
 
     def cancel(self, tag: str) -> None:
         self._ask(wire.CancelTag(tag))
@@ -241,29 +246,32 @@ class QueryProcess:
         """Keep a process running until the service stops."""
         pauses = _pauses()
         while not self._stopping.wait(next(pauses)):
-            started = time.monotonic()
-            life = _Life(QueryChild(self._options))
-            self._life = life
-            if self._stopping.is_set():
-                life.child.kill("stop")
             reason: Reason = "start"
             try:
-                life.child.wait_until_up()
-            except EngineUnavailable as e:
-                if not self._stopping.is_set():
-                    log.error("%s", e.message)
-            else:
-                self.starts += 1
+                life = self._begin()
                 pauses = _pauses()
-                self._lending.start(life)
-                log.info("the process for queries is up after %.1f s", time.monotonic() - started)
                 reason = life.child.wait_until_ended()
-            self._lending.end(reason)
-            life.over.set()
-            life.close()
+                self._lending.end(reason)
+                life.over.set()
+                life.close()
+            except (EngineUnavailable, OSError) as e:
+                if not self._stopping.is_set():
+                    log.error("%s", e)
             if not self._stopping.is_set():
                 self._ends[reason] += 1
                 log.error("the process for queries ended (%s); starting it again", reason)
+
+    def _begin(self) -> _Life:
+        """Start a process, and wait until it is up."""
+        started = time.monotonic()
+        life = self._life = _Life(QueryChild(self._options))
+        if self._stopping.is_set():
+            life.child.kill("stop")
+        life.child.wait_until_up()
+        self.starts += 1
+        self._lending.start(life)
+        log.info("the process for queries is up after %.1f s", time.monotonic() - started)
+        return life
 
 
 def _pauses() -> Iterator[float]:
@@ -288,7 +296,7 @@ class _Cancelling:
         return time.monotonic() - self._since > _CANCEL_S
 
 
-def _answered(function: wire.AskedBack, args: tuple[Any, ...]) -> tuple[wire.Done | wire.Failure, BaseException | None]:
+def _answered(function: wire.AskedBack, args: tuple[Any, ...]) -> tuple[wire.Done | wire.Failure, Exception | None]:
     """The response to a job that asks, and what was raised in place of a value."""
     try:
         return wire.Done(function(*args)), None

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from service.engine.queries import wire
 from service.engine.queries.batches import Batches
-from service.engine.session.translate import SparkEnded
+from service.engine.queries.engine import too_much_memory
+from service.engine.session.translate import OutOfMemory, SparkEnded
 from service.errors import FirnError
 from service.model.call import Call
 
@@ -48,8 +49,12 @@ class Serving:
         try:
             with connection:
                 while True:
-                    request = wire.receive_request(connection, partial(_ask, connection))
-                    self._answer(connection, request)
+                    data = connection.recv_bytes()
+                    request = _outcome(partial(wire.read_request, data, partial(_ask, connection)))
+                    if isinstance(request, wire.Done):
+                        self._answer(connection, request.value)
+                    else:
+                        wire.send(connection, request)
         except (EOFError, OSError):
             pass
 
@@ -85,7 +90,7 @@ class Serving:
         if isinstance(response, wire.Done) and isinstance(response.value, Batches):
             self._stream(connection, response.value)
         else:
-            wire.send(connection, response)
+            _respond(connection, response)
 
     def _stream(self, connection: Connection, batches: Batches) -> None:
         """Send batches as they are requested. The service holds no more of them than the one that it sends on."""
@@ -98,9 +103,20 @@ class Serving:
             batches.close()
 
 
+def _respond(connection: Connection, response: wire.Done | wire.Failure) -> None:
+    try:
+        wire.send(connection, response)
+    except OSError:
+        raise
+    except Exception:  # a value that cannot be pickled; nothing was sent
+        wire.send(connection, wire.Failure(None, traceback.format_exc()))
+
+
 def _outcome(work: Callable[[], Any]) -> wire.Done | wire.Failure:
     try:
         return wire.Done(work())
+    except (OutOfMemory, MemoryError):
+        return wire.Failure.of(too_much_memory())
     except SparkEnded:
         # The process ends at once, and the service finds out why. To respond would be to blame this job.
         threading.Event().wait()

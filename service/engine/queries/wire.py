@@ -159,9 +159,9 @@ def send_run(connection: Connection, run: Run) -> list[AskedBack]:
     return pickler.asked
 
 
-def receive_request(connection: Connection, ask: Callable[..., Any]) -> Any:
+def read_request(data: bytes, ask: Callable[..., Any]) -> Any:
     """A request; `ask(number, …)` calls an `AskedBack` of it."""
-    return _JobUnpickler(io.BytesIO(connection.recv_bytes()), ask).load()
+    return _JobUnpickler(io.BytesIO(data), ask).load()
 
 
 class _JobPickler(pickle.Pickler):

@@ -18,7 +18,7 @@ from service.model.call import Call
 log = logging.getLogger("firn.engine")
 _EVERY_S = 0.2
 _PATIENCE_S = 2.0
-_STOPPING_S = 1.0
+_STOPPING_S = 2.0
 _TASK = "org.apache.spark.executor.Executor$TaskRunner"
 
 

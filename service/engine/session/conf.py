@@ -98,6 +98,8 @@ def query_conf(settings: Settings, jars: list[Path], java_options: Sequence[str]
         "spark.app.name": "firn-queries",
         "spark.driver.memory": settings.spark.query_memory or settings.spark.driver_memory,
         "spark.local.dir": str(spool(settings.home, queries=True)),
+        # A page of rows in JSON takes several times as much memory in the service, which must not be short of it.
+        "spark.driver.maxResultSize": "512m",
         **settings.spark.query_conf,
     }
 
