@@ -52,10 +52,6 @@ class QueryChild:
         with contextlib.suppress(OSError):
             wire.send(self._news, options)
 
-    @property
-    def id(self) -> int:
-        return self._popen.pid
-
     def connect(self) -> Connection:
         """A new connection. Raises OSError if the process has ended."""
         ours, theirs = _pair()

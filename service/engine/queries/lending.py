@@ -61,6 +61,8 @@ class Lending(Generic[L]):
     _waiting: dict[Entry, float] = field(default_factory=dict)
     _cancelled: float = -math.inf
     """When a query last left unfinished. Its tasks may run a little longer."""
+    _ended: float = -math.inf
+    """When the last process ended."""
     _moved: float = field(default_factory=time.monotonic)
 
     def enter(self, entry: Entry) -> L:
@@ -99,12 +101,22 @@ class Lending(Generic[L]):
     def _may_run(self, entry: Entry) -> bool:
         if len(self.running) >= self.sessions:
             return False
-        first = self.suspects[0] if self.suspects else None
+        first = self._first_suspect()
         if first is None:
             return True
-        if entry.alone:
+        if entry in self.suspects:
             return entry is first and not self.running
         return first in self.running and time.monotonic() - first.since > _ALONE_S
+
+    def _first_suspect(self) -> Entry | None:
+        """The suspect that runs, or runs next. Of a stream that nobody reads at the moment nothing is expected."""
+        while self.suspects:
+            first = self.suspects[0]
+            is_here = first in self.running or first in self._waiting
+            if is_here or time.monotonic() - self._ended < _ALONE_S:
+                return first
+            self.suspects.pop(0)
+        return None
 
     def leave(self, entry: Entry, *, unfinished: bool = False) -> None:
         """The entry has its result, or none is wanted."""
@@ -146,7 +158,7 @@ class Lending(Generic[L]):
     def end(self, reason: Reason) -> None:
         """The process has ended: decide for each entry whether it runs again, and how."""
         with self.changed:
-            self.life = None
+            self.life, self._ended = None, time.monotonic()
             entries = [*self.running, *self.streams]
             judge(reason, entries, more=time.monotonic() - self._cancelled < _ENDING_S)
             self.running.clear()

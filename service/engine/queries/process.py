@@ -101,12 +101,6 @@ class QueryProcess:
         return self._lending.life is not None
 
     @property
-    def id(self) -> int | None:
-        """Of the process as it is now."""
-        life = self._life
-        return None if life is None else life.child.id
-
-    @property
     def lent(self) -> int:
         return len(self._lending.running)
 
@@ -182,8 +176,8 @@ class QueryProcess:
             entry.call.check()
             return batches
         life.give_back(connection)
-        entry.call.check()
         if isinstance(response, wire.Failure):
+            entry.call.check()  # a job that is cancelled may fail in any way
             raise raised or response.error()
         return response.value
 
@@ -240,7 +234,6 @@ class QueryProcess:
         life = self._life
         if life is not None:
             life.child.stop(seconds)
-            life.over.wait(seconds)
 
     def _supervise(self) -> None:
         """Keep a process running until the service stops."""

@@ -322,6 +322,7 @@ def test_suspects_keep_others_waiting_but_not_for_long(monkeypatch: pytest.Monke
     lent.start("second")
     assert lent.suspects == [short, long]
     fresh = lending.Entry(Call())
+    lent._waiting[long] = 0
     assert [lent._may_run(each) for each in (short, long, fresh)] == [True, False, False]
     lent.enter(short)
     assert [lent._may_run(each) for each in (long, fresh)] == [False, False]
@@ -329,6 +330,8 @@ def test_suspects_keep_others_waiting_but_not_for_long(monkeypatch: pytest.Monke
     assert [lent._may_run(each) for each in (long, fresh)] == [False, True]
     lent.leave(short)
     assert [lent._may_run(each) for each in (long, fresh)] == [True, False]
+    del lent._waiting[long]
+    assert lent._may_run(fresh), "a suspect whose rows nobody wants at the moment keeps nobody waiting"
 
 
 def entry(**how: Any) -> lending.Entry:
