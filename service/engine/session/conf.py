@@ -92,14 +92,16 @@ def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str]
 
 
 def query_conf(settings: Settings, jars: list[Path], java_options: Sequence[str] = ()) -> dict[str, str]:
-    """The configuration of the process for queries: the same, with its own name, heap and working folder."""
+    """The configuration of the process for queries; `spark.query_conf` of the settings takes precedence."""
+    memory = settings.spark.query_memory
     return {
         **spark_conf(settings, jars, java_options),
         "spark.app.name": "firn-queries",
-        "spark.driver.memory": settings.spark.query_memory or settings.spark.driver_memory,
         "spark.local.dir": str(spool(settings.home, queries=True)),
         # A page of rows in JSON takes several times as much memory in the service, which must not be short of it.
         "spark.driver.maxResultSize": "512m",
+        **settings.spark.conf,
+        **({"spark.driver.memory": memory} if memory else {}),
         **settings.spark.query_conf,
     }
 
