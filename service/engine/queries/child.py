@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from service.engine.queries import wire
@@ -19,6 +20,9 @@ from service.engine.queries.serving import JobEngine, Serving
 from service.engine.session.engine import Supervisor
 from service.errors import FirnError
 from service.host.logs import configure_logging
+
+
+_KILLED_FIRST = "500"
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,9 @@ def main(control_fd: int, news_fd: int) -> None:
         os.set_inheritable(fd, False)
     options: Options = wire.receive(news)
     configure_logging(options.log_level)
+    # If the machine is short of memory, Linux kills this process and its JVM before the service's.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST)
     # The service decides when this process ends, also if the terminal signals both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Child(control, news, options).run()

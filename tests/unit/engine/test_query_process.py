@@ -306,6 +306,14 @@ class TestLife:
         service.wait()
         wait_until(lambda: not any(map(is_running, both)), 30)
 
+    def test_linux_kills_it_before_the_service_if_memory_is_short(self, queries: QueryProcess) -> None:
+        scores = []
+        for number in (os.getpid(), *queries.run_for(Call(), fake_spark.processes)):
+            with open(f"/proc/{number}/oom_score_adj") as file:
+                scores.append(int(file.read()))
+        service, child, jvm = scores
+        assert child == jvm == 500 > service
+
     def test_the_command_line_has_nothing_of_the_configuration(self, queries: QueryProcess) -> None:
         number, _ = queries.run_for(Call(), fake_spark.processes)
         with open(f"/proc/{number}/cmdline") as file:
