@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from handlers import discover
 from service import VERSION
@@ -32,14 +32,12 @@ from service.edits.replayed import ReplayedRows
 from service.edits.restore import Restores
 from service.edits.rollback import Rollbacks
 from service.edits.undo import Undos
-from service.engine.queries.child import Options
-from service.engine.queries.engine import QueryEngine, SharedEngine
-from service.engine.queries.process import QueryProcess
-from service.engine.queries.spark import query_spark
-from service.engine.session.conf import query_conf, spark_conf, spool
+from service.engine.queries.compose import query_engine, read_metrics
+from service.engine.queries.engine import QueryEngine, QueryState, SharedEngine
+from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
-from service.host import class_archive, jars, memory, presence, process_locks
+from service.host import class_archive, jars, presence, process_locks
 from service.host.logs import configure_logging
 from service.identity.compose import compose_identities, identity_parts
 from service.ingest.compose import ingest_parts
@@ -100,8 +98,7 @@ class App:
         serves_others: bool = False,
     ) -> None:
         """Without `java_options` those that use the class archive; without jars Spark cannot start. With
-        `only_refreshes`, it does nothing by itself but refresh dynamic tables. If it `serves_others`, queries may have
-        a process of their own by default."""
+        `only_refreshes`, it does nothing by itself but refresh dynamic tables."""
         settings.home.mkdir(parents=True, exist_ok=True)
         if java_options is None:
             java_options = class_archive.java_options(jar_paths, os.environ) if jar_paths else ()
@@ -118,8 +115,7 @@ class App:
             start_wait_s=settings.limits.start_timeout_s,
             held=(self._lock.fileno(),),
         )
-        apart = not only_refreshes and memory.query_process(settings, serves_others=serves_others)
-        self.queries = _queries(settings, jar_paths, java_options) if apart else SharedEngine(self.engine)
+        self.queries = query_engine(settings, jar_paths, java_options, self.engine, serves_others=serves_others)
         self.parts = compose(settings, self.engine, catalog, ledger, self.queries)
         self.pipeline = Pipeline(discover(), self.parts, settings.limits)
         self.parts[Schedules].open(self.pipeline)
@@ -137,16 +133,12 @@ class App:
             return "stopping"
         if not (self._warm.is_set() and self.engine.up):
             return "starting"
-        # While the process for queries is replaced, everything else is served.
         stalled_s = max(self.engine.stalled_s, self.queries.stalled_s)
         return "stalled" if stalled_s > self.settings.limits.stalled_after_s else "ready"
 
     @property
-    def query_process(self) -> Literal["up", "starting"] | None:
-        """The state of the process for queries; None if there is none."""
-        if isinstance(self.queries, SharedEngine):
-            return None
-        return "up" if self.queries.up else "starting"
+    def query_process(self) -> QueryState:
+        return self.queries.state
 
     @property
     def busy(self) -> bool:
@@ -214,8 +206,7 @@ class App:
     def _start_engine(self) -> None:
         if not self.engine.up:
             self.engine.start()
-        # Only now, so that it does not delay the first changes.
-        self.queries.start()
+        self.queries.start()  # only now, so that it does not delay the first changes
 
     def _recover_with_spark(self) -> None:
         self.parts[Jobs].recover()
@@ -268,12 +259,6 @@ class App:
             self._lock.close()
 
 
-def _queries(settings: Settings, jar_paths: list[Path], java_options: class_archive.Options) -> QueryProcess:
-    conf, wait_s = query_conf(settings, jar_paths, java_options), settings.limits.start_timeout_s
-    sessions = settings.spark.sessions
-    return QueryProcess(Options(partial(query_spark, conf, sessions, wait_s), settings.log_level), sessions, wait_s)
-
-
 def compose(
     settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger, queries: QueryEngine | None = None
 ) -> Parts:
@@ -305,7 +290,9 @@ def compose(
         every_s=iceberg.compaction.auto_interval_s,
     )
     commits.when_committed(auto.changed)
-    _watch(metrics, engine, queries, bulk)
+    read_metrics(metrics, engine, queries)
+    metrics.read("firn_build_info", lambda: {(VERSION,): 1})
+    metrics.read("firn_bulk_loads", lambda: bulk.under_way)
     return Parts(
         {Engine: engine, QueryEngine: queries, Catalog: catalog, Ledger: ledger},
         *identity_parts(settings, ledger, identities),
@@ -323,21 +310,6 @@ def compose(
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),
     )
-
-
-def _watch(metrics: Metrics, engine: Engine, queries: QueryEngine, bulk: Bulk) -> None:
-    """Read the metrics of parts that do not know about metrics."""
-    metrics.read("firn_build_info", lambda: {(VERSION,): 1})
-    metrics.read("firn_engine_up", lambda: engine.up)
-    metrics.read("firn_engine_starts_total", lambda: engine.starts)
-    metrics.read("firn_spark_session_wait_seconds", lambda: engine.longest_wait_s)
-    metrics.read("firn_spark_sessions", lambda: {("idle",): engine.idle, ("busy",): engine.lent})
-    metrics.read("firn_query_process_up", lambda: queries.up)
-    metrics.read("firn_query_process_starts_total", lambda: queries.starts)
-    metrics.read("firn_query_process_ends_total", lambda: queries.ends)
-    metrics.read("firn_query_sessions", lambda: {("idle",): queries.idle, ("busy",): queries.lent})
-    metrics.read("firn_query_session_wait_seconds", lambda: queries.longest_wait_s)
-    metrics.read("firn_bulk_loads", lambda: bulk.under_way)
 
 
 def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
@@ -386,7 +358,8 @@ def work(settings: Settings, jar_paths: list[Path]) -> int:
     """Refresh dynamic tables until a signal comes; returns the exit code."""
     configure_logging(settings.log_level)
     dynamic = settings.dynamic.model_copy(update={"worker": True})
-    app = App(settings.model_copy(update={"dynamic": dynamic}), jar_paths, only_refreshes=True)
+    spark = settings.spark.model_copy(update={"processes": "1"})  # nobody sends it queries
+    app = App(settings.model_copy(update={"dynamic": dynamic, "spark": spark}), jar_paths, only_refreshes=True)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())

@@ -12,7 +12,7 @@ from service.catalog.files.data_files import has_deletes, list_files
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.engine.jobs import select, stream
 from service.engine.jobs.select import Selected
-from service.engine.queries.batches import Batches
+from service.engine.queries.batches import RowBatches
 from service.engine.queries.engine import QueryEngine
 from service.engine.queries.wire import AskedBack
 from service.engine.sql import tenant_sql
@@ -51,7 +51,7 @@ class Reading:
     batches."""
 
     rows: Callable[..., Selected]
-    batches: Callable[..., Batches]
+    batches: Callable[..., RowBatches]
     tables: list[tuple[Table, int | None]]
     snapshot_id: int | None
     pins: list[Pin]

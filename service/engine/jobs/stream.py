@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from service.engine.jobs.select import framed
-from service.engine.queries.batches import Batches
+from service.engine.queries.batches import RowBatches
 from service.engine.session import jvm
 from service.engine.session.java import java_class, scala_items
 from service.engine.session.scans import Scan, scans
@@ -58,7 +58,7 @@ def select_sql(
     return tenant_sql.opaque_if_needed(statement, opened)
 
 
-class ArrowBatches(Batches):
+class ArrowBatches(RowBatches):
     """Rows that this process's JVM computes."""
 
     def __init__(

@@ -8,7 +8,7 @@ import pyarrow as pa
 from service.engine.session.scans import Scan
 
 
-class Batches(ABC):
+class RowBatches(ABC):
     """The rows of a query, to be read once. Steps may run on different threads, one at a time."""
 
     schema: pa.Schema

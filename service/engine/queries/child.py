@@ -21,7 +21,6 @@ from service.engine.session.engine import Supervisor
 from service.errors import FirnError
 from service.host.logs import configure_logging
 
-
 _KILLED_FIRST = "500"
 
 
@@ -47,7 +46,7 @@ class Child:
         try:
             self.engine.start()
         except FirnError as e:
-            self._report(wire.Failure.of(e))
+            self._report(wire.JobFailure.of(e))
             self._end()
         self._report(wire.Up())
         threading.Event().wait()

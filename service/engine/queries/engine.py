@@ -1,7 +1,7 @@
 """The engine for queries: Spark's process for everything, or a process of their own."""
 
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from service.engine.session.engine import Engine, Session
 from service.engine.session.translate import OutOfMemory
@@ -10,6 +10,16 @@ from service.model.call import Call
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+# Why a process for queries ended: its heap was full; its JVM crashed; someone else killed it; it did not respond; a
+# cancelled query did not end; it did not start; the service stops.
+Reason = Literal["memory", "crash", "killed", "hang", "stuck", "start", "stop"]
+REASONS: tuple[Reason, ...] = ("memory", "crash", "killed", "hang", "stuck", "start")
+
+
+# Of the process for queries; None if there is none.
+QueryState = Literal["up", "starting"] | None
 
 
 class QueryEngine(Protocol):
@@ -28,6 +38,9 @@ class QueryEngine(Protocol):
 
     @property
     def stalled_s(self) -> float: ...
+
+    @property
+    def state(self) -> QueryState: ...
 
     @property
     def idle(self) -> int:
@@ -75,11 +88,12 @@ class SharedEngine:
     up = False
     longest_wait_s = stalled_s = 0.0
 
+    state: QueryState = None
     idle = lent = starts = 0
 
     @property
     def ends(self) -> dict[tuple[str, ...], int]:
-        return {}
+        return {(reason,): 0 for reason in REASONS}
 
     def start(self) -> None:
         """There is no other process."""

@@ -10,17 +10,14 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
-from typing import Any, Literal
+from typing import Any
 
 from service.engine.queries import wire
 from service.engine.queries.child import Options
+from service.engine.queries.engine import Reason
 from service.engine.queries.spark import OUT_OF_MEMORY
 from service.errors import EngineUnavailable
 
-# Why a process for queries ended: its heap was full; its JVM crashed; someone else killed it; it did not respond; a
-# cancelled query did not end; it did not start; the service stops.
-Reason = Literal["memory", "crash", "killed", "hang", "stuck", "start", "stop"]
-REASONS: tuple[Reason, ...] = ("memory", "crash", "killed", "hang", "stuck", "start")
 _START_S = 180.0
 _PING_EVERY_S = 2.0
 # Longer than a full garbage collection of a large heap on a busy machine.
@@ -72,7 +69,7 @@ class QueryChild:
         if isinstance(news, wire.Up):
             return
         self.kill("start")
-        reason = news.message if isinstance(news, wire.Failure) else "its process ended"
+        reason = news.message if isinstance(news, wire.JobFailure) else "its process ended"
         raise EngineUnavailable(f"Spark for queries did not start: {reason}")
 
     def wait_until_ended(self) -> Reason:

@@ -11,8 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from service.engine.queries.engine import too_much_memory
-from service.engine.queries.launch import Reason
+from service.engine.queries.engine import Reason, too_much_memory
 from service.errors import EngineUnavailable, FirnError, QueryTooExpensive, TooManyRequests
 from service.model.call import Call
 

@@ -18,9 +18,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 
 from service.engine.queries import wire
-from service.engine.queries.batches import Batches
+from service.engine.queries.batches import RowBatches
 from service.engine.queries.child import Options
-from service.engine.queries.launch import REASONS, QueryChild, Reason
+from service.engine.queries.engine import REASONS, QueryState, Reason
+from service.engine.queries.launch import QueryChild
 from service.engine.queries.lending import Entry, Lending
 from service.engine.session.engine import Session
 from service.errors import EngineUnavailable, FirnError
@@ -77,7 +78,7 @@ class _Life:
             connection.close()
             raise
         self.give_back(connection)
-        if isinstance(response, wire.Failure):
+        if isinstance(response, wire.JobFailure):
             raise response.error()
         return response.value
 
@@ -99,6 +100,10 @@ class QueryProcess:
     @property
     def up(self) -> bool:
         return self._lending.life is not None
+
+    @property
+    def state(self) -> QueryState:
+        return "up" if self.up else "starting"
 
     @property
     def lent(self) -> int:
@@ -141,7 +146,7 @@ class QueryProcess:
             except BaseException:
                 self._lending.leave(entry)
                 raise
-            if not isinstance(result, Batches):
+            if not isinstance(result, RowBatches):
                 self._lending.leave(entry)
             return result
 
@@ -176,7 +181,7 @@ class QueryProcess:
             entry.call.check()
             return batches
         life.give_back(connection)
-        if isinstance(response, wire.Failure):
+        if isinstance(response, wire.JobFailure):
             entry.call.check()  # a job that is cancelled may fail in any way
             raise raised or response.error()
         return response.value
@@ -289,17 +294,17 @@ class _Cancelling:
         return time.monotonic() - self._since > _CANCEL_S
 
 
-def _answered(function: wire.AskedBack, args: tuple[Any, ...]) -> tuple[wire.Done | wire.Failure, Exception | None]:
+def _answered(function: wire.AskedBack, args: tuple[Any, ...]) -> tuple[wire.Done | wire.JobFailure, Exception | None]:
     """The response to a job that asks, and what was raised in place of a value."""
     try:
         return wire.Done(function(*args)), None
     except FirnError as e:
-        return wire.Failure.of(e), e
+        return wire.JobFailure.of(e), e
     except Exception as e:
-        return wire.Failure(None, str(e)), e
+        return wire.JobFailure(None, str(e)), e
 
 
-class _RemoteBatches(Batches):
+class _RemoteBatches(RowBatches):
     """Batches that the process computes."""
 
     def __init__(
@@ -324,7 +329,7 @@ class _RemoteBatches(Batches):
             except (EOFError, OSError):
                 self._reopen()
                 continue
-            if isinstance(response, wire.Failure):
+            if isinstance(response, wire.JobFailure):
                 raise response.error()
             if response.value is None:
                 self._whole = True

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from service.engine.queries import wire
-from service.engine.queries.batches import Batches
+from service.engine.queries.batches import RowBatches
 from service.engine.queries.engine import too_much_memory
 from service.engine.session.translate import OutOfMemory, SparkEnded
 from service.errors import FirnError
@@ -87,12 +87,12 @@ class Serving:
         finally:
             with self._lock:
                 del self._running[run.id]
-        if isinstance(response, wire.Done) and isinstance(response.value, Batches):
+        if isinstance(response, wire.Done) and isinstance(response.value, RowBatches):
             self._stream(connection, response.value)
         else:
             _respond(connection, response)
 
-    def _stream(self, connection: Connection, batches: Batches) -> None:
+    def _stream(self, connection: Connection, batches: RowBatches) -> None:
         """Send batches as they are requested. The service holds no more of them than the one that it sends on."""
         try:
             wire.send(connection, wire.Opened(batches.schema, tuple(batches.scans)))
@@ -103,34 +103,34 @@ class Serving:
             batches.close()
 
 
-def _respond(connection: Connection, response: wire.Done | wire.Failure) -> None:
+def _respond(connection: Connection, response: wire.Done | wire.JobFailure) -> None:
     try:
         wire.send(connection, response)
     except OSError:
         raise
     except Exception:  # a value that cannot be pickled; nothing was sent
-        wire.send(connection, wire.Failure(None, traceback.format_exc()))
+        wire.send(connection, wire.JobFailure(None, traceback.format_exc()))
 
 
-def _outcome(work: Callable[[], Any]) -> wire.Done | wire.Failure:
+def _outcome(work: Callable[[], Any]) -> wire.Done | wire.JobFailure:
     try:
         return wire.Done(work())
     except (OutOfMemory, MemoryError):
-        return wire.Failure.of(too_much_memory())
+        return wire.JobFailure.of(too_much_memory())
     except SparkEnded:
         # The process ends at once, and the service finds out why. To respond would be to blame this job.
         threading.Event().wait()
         raise
     except FirnError as e:
-        return wire.Failure.of(e)
+        return wire.JobFailure.of(e)
     except Exception:
-        return wire.Failure(None, traceback.format_exc())
+        return wire.JobFailure(None, traceback.format_exc())
 
 
 def _ask(connection: Connection, number: int, *args: Any) -> Any:
     """Call a function of the service, on behalf of the job of a connection."""
     wire.send(connection, wire.Ask(number, args))
     response = wire.receive(connection)
-    if isinstance(response, wire.Failure):
+    if isinstance(response, wire.JobFailure):
         raise response.error()
     return response.value

@@ -34,7 +34,7 @@ class QueryDefect(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class JobFailure:
     """An error on its way to the other process."""
 
     kind: type[FirnError] | None
@@ -42,7 +42,7 @@ class Failure:
     fields: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, error: FirnError) -> "Failure":
+    def of(cls, error: FirnError) -> "JobFailure":
         return cls(type(error), error.message, dict(vars(error)))
 
     def error(self) -> Exception:
@@ -57,7 +57,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run a job. The response is `Done`, `Failure` or `Opened`, after any number of `Ask`."""
+    """Run a job. The response is `Done`, `JobFailure` or `Opened`, after any number of `Ask`."""
 
     id: str
     job: Callable[..., Any]
@@ -109,7 +109,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Call the nth `AskedBack` of the job. Answered by `Done` or `Failure`."""
+    """Call the nth `AskedBack` of the job. Answered by `Done` or `JobFailure`."""
 
     number: int
     args: tuple[Any, ...]

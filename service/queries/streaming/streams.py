@@ -13,7 +13,7 @@ from functools import partial
 
 from service.catalog.tables import Table
 from service.commits.holds import SnapshotHolds
-from service.engine.queries.batches import Batches
+from service.engine.queries.batches import RowBatches
 from service.engine.queries.engine import QueryEngine
 from service.engine.session.scans import Scan
 from service.errors import EngineUnavailable, FirnError, TooManyRequests
@@ -122,7 +122,7 @@ class Streams:
 
     def open(
         self,
-        job: Callable[..., Batches],
+        job: Callable[..., RowBatches],
         form: Form,
         call: Call,
         request_id: str,

@@ -397,9 +397,12 @@ class TestRetryAfter:
         assert self.ask(http.create(service), method, "/jobs/x") == (503, "1")
 
     def test_it_says_how_the_process_for_queries_is_if_there_is_one(self, service: Service) -> None:
-        assert service.door.get("/ready").json() == {"ready": True, "state": "ready"}
+        async def talk(client: httpx.AsyncClient) -> Any:
+            return (await client.get("/ready")).json()
+
+        assert asked(service.door, talk) == {"ready": True, "state": "ready"}
         service.query_process = "starting"
-        assert service.door.get("/ready").json() == {"ready": True, "state": "ready", "query_process": "starting"}
+        assert asked(service.door, talk) == {"ready": True, "state": "ready", "query_process": "starting"}
 
     def test_of_one_that_is_not_ready(self, service: Service) -> None:
         service.ready = False

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.engine.queries.batches import Batches
+from service.engine.queries.batches import RowBatches
 from service.engine.queries.child import Options
 from service.engine.session.engine import Supervisor
 from service.errors import EngineUnavailable, InvalidQuery
@@ -121,7 +121,7 @@ def stubborn(session: Session, begun: Callable[[], Any]) -> None:
     time.sleep(600)
 
 
-class Numbers(Batches):
+class Numbers(RowBatches):
     """Batches of one number each; the JVM ends with a code before one of them."""
 
     scans = ()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from service.engine.queries import launch, lending, process
+from service.engine.queries.engine import Reason
 from service.engine.queries.process import QueryProcess
 from service.engine.queries.wire import AskedBack, QueryDefect
 from service.errors import (
@@ -385,7 +386,7 @@ def verdict(one: lending.Entry) -> str:
     ],
 )
 def test_who_runs_again_and_who_does_not(
-    reason: launch.Reason, entries: Callable[[], list[lending.Entry]], verdicts: list[str]
+    reason: Reason, entries: Callable[[], list[lending.Entry]], verdicts: list[str]
 ) -> None:
     found = entries()
     lending.judge(reason, found)
