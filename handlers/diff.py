@@ -159,7 +159,7 @@ def _comparison(request: Diff, table: Table, differences: Differences) -> Callab
         found = differences.between(of, table, before, after, keys, DiffPage(request.limit, done))
         counts = found.compared
         changes = [Change(change=c.kind, before=c.before, after=c.after) for c in counts.changes]
-        changes = changes[: fitting(of, changes)]
+        changes = changes[: fitting(of.room, changes)]
         end = done + len(changes)
         more = request.limit and end < counts.inserted + counts.deleted + counts.updated
         next_place = [table.uuid, before.snapshot_id, after.snapshot_id, list(found.keys), end]

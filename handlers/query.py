@@ -14,10 +14,8 @@ from service.catalog.tables import Catalog
 from service.commits.holds import SnapshotHolds
 from service.dynamic.reads import DynamicReads
 from service.dynamic.rights import Sight
-from service.engine.jobs.select import Selected
-from service.engine.jobs.stream import ArrowBatches
-from service.engine.session.engine import Engine
-from service.engine.session.scans import Scan
+from service.engine.jobs.select import Selected, timed
+from service.engine.queries.engine import QueryEngine
 from service.engine.sql.window import Window
 from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound
 from service.guard.costs.limits import QueryLimits
@@ -189,7 +187,7 @@ class QueryResult(Page, Result):
 def query(
     request: Query,
     call: Call,
-    engine: Engine,
+    engine: QueryEngine,
     catalog: Catalog,
     holds: SnapshotHolds,
     metrics: Metrics,
@@ -238,23 +236,16 @@ def _form(request: Query, call: Call) -> Form:
 def _stream(form: Form, request: Query, call: Call, query_log: QueryLog, streams: Streams, reading: Reading) -> Stream:
     tables = [table for table, _ in reading.tables]
     measured = query_log.due(tables)
-    found: list[Scan] = []
-
-    def job(session: Any, **how: Any) -> ArrowBatches:
-        batches = reading.batches(session, measured=measured, **how)
-        found.extend(batches.scans)
-        return batches
-
-    opened = streams.open(job, form, call, call.id, reading.tables)
+    opened = streams.open(partial(reading.batches, measured=measured), form, call, call.id, reading.tables)
     opened.snapshot_id = reading.snapshot_id
-    query_log.answered(tables, None, found if measured else None)
+    query_log.answered(tables, None, opened.scans if measured else None)
     return opened
 
 
 def _collect(
     request: Query,
     call: Call,
-    engine: Engine,
+    engine: QueryEngine,
     holds: SnapshotHolds,
     query_log: QueryLog,
     dynamic: DynamicReads,
@@ -263,19 +254,13 @@ def _collect(
     tables = [table for table, _ in reading.tables]
     measured = not request.explain and query_log.due(tables)
 
-    def job(session: Any) -> tuple[Selected, float]:
-        # Leaves out the wait for a session, which has nothing to do with the table's files.
-        started = time.perf_counter()
-        found = reading.rows(session, measured=measured, fits=partial(all_fit, call))
-        return found, (time.perf_counter() - started) * 1000
-
     with ExitStack() as held:
         for table, snapshot_id in reading.tables:
             held.enter_context(holds.reading(table.uuid, snapshot_id))
-        found, elapsed_ms = engine.run_for(call, job)
-    found = cut(call, found)
+        run = engine.run_for(call, timed, reading.rows, measured=measured, fits=partial(all_fit, call.room))
+    found = cut(call.room, run.selected)
     if not request.explain:
-        query_log.answered(tables, elapsed_ms, found.scans if measured and found.scans else None)
+        query_log.answered(tables, run.elapsed_ms, found.scans if measured and found.scans else None)
     return QueryResult(
         data=found.rows,
         plan=found.plan,
@@ -329,7 +314,7 @@ def _next(request: Query, found: Selected, reading: Reading) -> str:
 def _read(
     request: Query,
     tables: Tables,
-    engine: Engine,
+    engine: QueryEngine,
     metrics: Metrics,
     options: ReadOptions,
     run: Callable[[Reading], QueryResult | Stream],
@@ -376,7 +361,7 @@ def _by_parts(request: Query, tables: Tables, options: ReadOptions) -> Reading:
     return read_parts(tables, request.table, parts, options)
 
 
-def _by_sql(request: Query, sql: str, tables: Tables, engine: Engine, options: ReadOptions) -> Reading:
+def _by_sql(request: Query, sql: str, tables: Tables, engine: QueryEngine, options: ReadOptions) -> Reading:
     parts = set(Query.model_fields) - set(Request.model_fields) - {"table", *_WITH_SQL}
     for name in sorted(parts & request.model_fields_set):
         if getattr(request, name) not in (None, False, []):

@@ -32,11 +32,11 @@ from service.edits.replayed import ReplayedRows
 from service.edits.restore import Restores
 from service.edits.rollback import Rollbacks
 from service.edits.undo import Undos
+from service.engine.queries.compose import query_engine, read_metrics
+from service.engine.queries.engine import QueryEngine, QueryState, SharedEngine
 from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
-from service.guard.costs.limits import QueryLimits
-from service.guard.policies import Policies
 from service.host import class_archive, jars, presence, process_locks
 from service.host.logs import configure_logging
 from service.identity.compose import compose_identities, identity_parts
@@ -71,8 +71,7 @@ from service.operations.schedule_results import shown_run
 from service.operations.shared_edits import RowEdits
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.warm_up import warm_up
-from service.queries.diff import Differences
-from service.queries.streaming.streams import Streams
+from service.queries.compose import query_parts
 from service.settings import ROOT, Settings, SettingsError, load
 from service.tables.life import TableLifecycle
 from service.tables.reinitialise import Reinitialisations
@@ -95,6 +94,7 @@ class App:
         java_options: class_archive.Options | None = None,
         *,
         only_refreshes: bool = False,
+        serves_others: bool = False,
     ) -> None:
         """Without `java_options` those that use the class archive; without jars Spark cannot start. With
         `only_refreshes`, it does nothing by itself but refresh dynamic tables."""
@@ -115,7 +115,8 @@ class App:
             held=(self._lock.fileno(),),
             tenant_share=settings.limits.tenant_share,
         )
-        self.parts = compose(settings, self.engine, catalog, ledger)
+        self.queries = query_engine(settings, jar_paths, java_options, self.engine, serves_others=serves_others)
+        self.parts = compose(settings, self.engine, catalog, ledger, self.queries)
         self.pipeline = Pipeline(discover(), self.parts, settings.limits)
         self.parts[Schedules].open(self.pipeline)
         self._warm = threading.Event()
@@ -132,7 +133,12 @@ class App:
             return "stopping"
         if not (self._warm.is_set() and self.engine.up):
             return "starting"
-        return "stalled" if self.engine.stalled_s > self.settings.limits.stalled_after_s else "ready"
+        stalled_s = max(self.engine.stalled_s, self.queries.stalled_s)
+        return "stalled" if stalled_s > self.settings.limits.stalled_after_s else "ready"
+
+    @property
+    def query_process(self) -> QueryState:
+        return self.queries.state
 
     @property
     def busy(self) -> bool:
@@ -200,6 +206,7 @@ class App:
     def _start_engine(self) -> None:
         if not self.engine.up:
             self.engine.start()
+        self.queries.start()  # only now, so that it does not delay the first changes
 
     def _recover_with_spark(self) -> None:
         self.parts[Jobs].recover()
@@ -208,7 +215,7 @@ class App:
     def _warm_up(self) -> None:
         self._recover_with_spark()
         if self.settings.spark.warm_up:
-            warm_up(self.pipeline, self.engine, self.parts[Catalog])
+            warm_up(self.pipeline, self.engine, self.queries, self.parts[Catalog])
 
     def rehearse(self) -> None:
         """Start Spark, warm it up and stop it. The JVM gets time to stop: it writes the class archive then."""
@@ -234,6 +241,7 @@ class App:
             if not self.pipeline.drain(self.settings.limits.stop_timeout_s):
                 log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_timeout_s)
                 self.parts[Jobs].stop()
+                self.queries.stop(1)
                 self.engine.cancel_all(1)
                 self.pipeline.drain(1)
             self.pipeline.close()
@@ -245,16 +253,20 @@ class App:
             self.parts[Commits].batches.close()
             self.parts[Expiry].close()
         finally:
+            self.queries.stop(2)
             self.engine.stop(2)
             self.parts[Ledger].close()
             self._lock.close()
 
 
-def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger) -> Parts:
+def compose(
+    settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger, queries: QueryEngine | None = None
+) -> Parts:
     """The parts of the service. A test can pass another engine, catalog or ledger."""
+    queries = queries or SharedEngine(engine)
     iceberg = settings.iceberg
     metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
-    identities, policies = compose_identities(settings, ledger), Policies(catalog)
+    identities = compose_identities(settings, ledger)
     commits = Commits(catalog, ledger, metrics=metrics)
     small_files = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics)
     jobs = Jobs(JobRecords(ledger), commits, metrics)
@@ -278,36 +290,27 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         every_s=iceberg.compaction.auto_interval_s,
     )
     commits.when_committed(auto.changed)
-    _watch(metrics, engine, bulk)
+    read_metrics(metrics, engine, queries)
+    metrics.read("firn_build_info", lambda: {(VERSION,): 1})
+    metrics.read("firn_bulk_loads", lambda: bulk.under_way)
     return Parts(
-        {Engine: engine, Catalog: catalog, Ledger: ledger},
+        {Engine: engine, QueryEngine: queries, Catalog: catalog, Ledger: ledger},
         *identity_parts(settings, ledger, identities),
-        *(settings, QueryLimits.of(settings.queries), iceberg, metrics, commits, holds, policies),
-        *(jobs.records, small_files, query_log),
+        *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
+        *query_parts(settings, queries, catalog, holds, metrics),
         *(jobs, Background(jobs, settings.limits.maintenance_threads, settings.limits.tenant_share), schedules),
-        *(writes, bulk, Streams(settings.limits, engine, holds, metrics)),
-        Differences(engine, catalog, holds, policies),
-        *(edits, RowEdits(commits, backups, edits, small_files, writes), BulkUpserts(engine, edits, jobs)),
+        *(writes, bulk, RowEdits(commits, backups, edits, small_files, writes)),
+        *(edits, BulkUpserts(engine, edits, jobs)),
         *(backups, restores, Rollbacks(restores, holds, replayed), replayed, undos),
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
         *ingest_parts(settings, engine, catalog, ledger, commits, jobs, holds, schedules),
-        *dynamic_parts(settings, engine, catalog, ledger, commits, jobs, holds, metrics, identities),
+        *dynamic_parts(settings, engine, queries, catalog, ledger, commits, jobs, holds, metrics, identities),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),
     )
-
-
-def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
-    """Read the metrics of parts that do not know about metrics."""
-    metrics.read("firn_build_info", lambda: {(VERSION,): 1})
-    metrics.read("firn_engine_up", lambda: engine.up)
-    metrics.read("firn_engine_starts_total", lambda: engine.starts)
-    metrics.read("firn_spark_session_wait_seconds", lambda: engine.longest_wait_s)
-    metrics.read("firn_spark_sessions", lambda: {("idle",): engine.idle, ("busy",): engine.lent})
-    metrics.read("firn_bulk_loads", lambda: bulk.under_way)
 
 
 def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
@@ -335,9 +338,9 @@ def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = Non
     """
     from service.api import http  # only this needs FastAPI and uvicorn
 
-    configure_logging(settings)
+    configure_logging(settings.log_level)
     background = log_file is not None
-    app = App(settings.for_commands() if background else settings, jar_paths)
+    app = App(settings.for_commands() if background else settings, jar_paths, serves_others=not background)
     try:
         local = presence.announce(settings, background=background, log=str(log_file) if background else None)
     except SettingsError as e:
@@ -354,9 +357,10 @@ def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = Non
 
 def work(settings: Settings, jar_paths: list[Path]) -> int:
     """Refresh dynamic tables until a signal comes; returns the exit code."""
-    configure_logging(settings)
+    configure_logging(settings.log_level)
     dynamic = settings.dynamic.model_copy(update={"worker": True})
-    app = App(settings.model_copy(update={"dynamic": dynamic}), jar_paths, only_refreshes=True)
+    spark = settings.spark.model_copy(update={"processes": "1"})  # nobody sends it queries
+    app = App(settings.model_copy(update={"dynamic": dynamic, "spark": spark}), jar_paths, only_refreshes=True)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())

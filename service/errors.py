@@ -271,7 +271,7 @@ class ResponseTooLarge(FirnError, status=422):
 
 
 class QueryTooExpensive(FirnError, status=422):
-    """The query would take, or took, more memory or work than one query may."""
+    """The query would take, or took, more memory, stack or time than one query may. Sent again, it fails again."""
 
 
 class TooManyRequests(FirnError, status=429, retryable=True): ...

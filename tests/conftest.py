@@ -4,6 +4,7 @@ What they are made of is imported when a test asks for it: the process that hand
 """
 
 import itertools
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ def firn(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Firn]":
 
     home = tmp_path_factory.mktemp("firn-home")
     settings = {"FIRN_HOME": str(home), "FIRN_PORT": str(free_port()), "FIRN_LOG_LEVEL": "warning"}
+    # To run all of them with a process for queries: FIRN_SPARK__PROCESSES=2.
+    settings["FIRN_SPARK__PROCESSES"] = os.environ.get("FIRN_SPARK__PROCESSES", "1")
     # Tests of WATCH look when they are ready.
     running = Running(load({**settings, "FIRN_INGEST__WATCH_INTERVAL_S": "86400"}))
     try:

@@ -21,7 +21,7 @@ async def respond(
     event: bytes | str, pipeline: Pipeline, call: Call, disconnected: Disconnected | None = None
 ) -> bytes:
     """The response to an event, as JSON text: `statusCode`, `headers` and `body`."""
-    call.is_inside_json = True
+    call.room.is_inside_json = True
     try:
         value: Any = wire.parse(event)
         request, key = _request(value), _header(value, "idempotency-key")

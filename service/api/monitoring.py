@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from service.api.events import HEALTHY
 from service.api.exchange import RETRY_AFTER, api_of, call_of, closing, failures
@@ -22,6 +22,9 @@ class Health(BaseModel):
 class Readiness(BaseModel):
     ready: bool
     state: Literal["starting", "ready", "stalled", "stopping"]
+    query_process: Literal["up", "starting"] | None = Field(
+        default=None, description="the process for queries, if they have one; queries wait while it starts"
+    )
 
 
 @router.get(
@@ -40,6 +43,7 @@ async def health() -> Any:
     operation_id="ready",
     summary="Whether requests are served at full speed",
     response_model=Readiness,
+    response_model_exclude_none=True,
     response_description="yes",
     responses={503: {"model": Readiness, "description": "not yet, or no longer", "headers": RETRY_AFTER}},
 )
@@ -49,7 +53,7 @@ async def ready(request: Request, response: Response) -> Any:
     if not is_ready:
         response.status_code = 503
         response.headers["Retry-After"] = "1"
-    return {"ready": is_ready, "state": service.state}
+    return {"ready": is_ready, "state": service.state, "query_process": service.query_process}
 
 
 @router.get(

@@ -11,7 +11,7 @@ from service.dynamic.query.compiled import CompiledQuery
 from service.dynamic.query.dialect import place_at
 from service.dynamic.query.tables import NamedTable, tables_named
 from service.engine.jobs.dynamic.analysed import analyse
-from service.engine.session.engine import Engine
+from service.engine.queries.engine import QueryEngine
 from service.engine.sql import tenant_sql
 from service.errors import InvalidQuery, QueryTooExpensive, TableNotFound
 from service.guard.costs.limits import QueryLimits
@@ -44,7 +44,7 @@ class Compiled:
 class Compiler:
     """Reads queries; one for the whole service."""
 
-    engine: Engine
+    engine: QueryEngine
     catalog: Catalog
     limits: QueryLimits
 

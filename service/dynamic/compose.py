@@ -16,6 +16,7 @@ from service.dynamic.refresh.passes import Passes
 from service.dynamic.refresh.refresher import Refresher
 from service.dynamic.rights import Creators
 from service.dynamic.worker import DynamicWorker, WorkerOptions
+from service.engine.queries.engine import QueryEngine
 from service.engine.session.engine import Engine
 from service.guard.costs.limits import QueryLimits
 from service.identity.identities import Identities
@@ -37,6 +38,7 @@ def needed_snapshots(settings: Settings, ledger: Ledger) -> NeededByDynamicTable
 def dynamic_parts(
     settings: Settings,
     engine: Engine,
+    queries: QueryEngine,
     catalog: Catalog,
     ledger: Ledger,
     commits: Commits,
@@ -46,7 +48,7 @@ def dynamic_parts(
     identities: Identities,
 ) -> tuple[object, ...]:
     records, cursors, how = DynamicTableRecords(ledger), CursorRecords(ledger), settings.dynamic
-    definitions, compiler = Definitions(catalog, records), Compiler(engine, catalog, QueryLimits.of(settings.queries))
+    definitions, compiler = Definitions(catalog, records), Compiler(queries, catalog, QueryLimits.of(settings.queries))
     committer = Committer(engine, commits, jobs, holds, settings.iceberg.edits)
     refresher = Refresher(committer, definitions, cursors, compiler, metrics)
 

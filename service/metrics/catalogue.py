@@ -229,15 +229,41 @@ PER_TABLE = (
 GAUGES = (
     MetricSpec("firn_build_info", "gauge", "Always 1; the version is a label.", ("version",)),
     MetricSpec("firn_ready", "gauge", "Whether requests are served at full speed (1), as in GET /ready."),
-    MetricSpec("firn_engine_up", "gauge", "Whether Spark is up (1)."),
+    MetricSpec("firn_engine_up", "gauge", "Whether Spark is up (1), that of a process for queries apart."),
     MetricSpec(
-        "firn_engine_starts_total", "counter", "Starts of Spark; more than one means that it ended unexpectedly."
+        "firn_engine_starts_total",
+        "counter",
+        "Starts of Spark, that of a process for queries apart; more than one means that it ended unexpectedly.",
     ),
-    MetricSpec("firn_spark_sessions", "gauge", "Spark sessions, idle and busy.", ("state",)),
+    MetricSpec(
+        "firn_spark_sessions",
+        "gauge",
+        "Spark sessions, idle and busy, without those of a process for queries.",
+        ("state",),
+    ),
     MetricSpec(
         "firn_spark_session_wait_seconds",
         "gauge",
         "Time that the request at the head of the queue for a Spark session has waited.",
+    ),
+    MetricSpec(
+        "firn_query_process_up",
+        "gauge",
+        "Whether the process for queries is up (1); 0 without such a process.",
+    ),
+    MetricSpec("firn_query_process_starts_total", "counter", "Starts of the process for queries."),
+    MetricSpec(
+        "firn_query_process_ends_total",
+        "counter",
+        "Unexpected ends of the process for queries, by reason: memory (its heap was full), crash, killed (by another "
+        "program), hang (it did not respond), stuck (a cancelled query did not end), start (it did not start).",
+        ("reason",),
+    ),
+    MetricSpec("firn_query_sessions", "gauge", "Spark sessions of the process for queries, idle and busy.", ("state",)),
+    MetricSpec(
+        "firn_query_session_wait_seconds",
+        "gauge",
+        "Time that the query at the head of the queue for one of these sessions has waited.",
     ),
     MetricSpec("firn_requests_in_progress", "gauge", "Requests received and not answered yet."),
     MetricSpec("firn_requests_waiting", "gauge", "Requests that wait for a thread of their pool.", ("pool",)),

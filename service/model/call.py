@@ -55,6 +55,20 @@ def _open() -> None:
     """A gate that is always open."""
 
 
+@dataclass(slots=True)
+class ResponseRoom:
+    """How large the response to a read may be. It can be sent to another process."""
+
+    most_bytes: int | None = None
+    """None if there is no limit."""
+    is_inside_json: bool = False
+    """Whether the response is sent as a text inside other JSON, where each quote takes two bytes."""
+
+    def bytes_of(self, rendered: bytes) -> int:
+        """How many bytes of the response a rendered part takes."""
+        return len(rendered) + (rendered.count(b'"') + rendered.count(b"\\") if self.is_inside_json else 0)
+
+
 @dataclass(eq=False, repr=False)
 class Call:
     """A request while it is served. It may be used from any thread.
@@ -90,10 +104,7 @@ class Call:
     size: int = 0
     """The length of the request in bytes."""
     job_id: str = ""
-    most_bytes: int | None = None
-    """The maximum size of the response to a read, if there is one."""
-    is_inside_json: bool = False
-    """Whether the response is sent as a text inside other JSON, where each quote takes two bytes."""
+    room: ResponseRoom = field(default_factory=ResponseRoom)
     is_change: bool = False
     """Whether it is a WRITE or an edit, for which some Spark sessions are reserved. The pipeline sets it."""
     started: float = field(default_factory=time.monotonic)
@@ -117,7 +128,7 @@ class Call:
             commit_gate=self.commit_gate,
             start_gate=self.start_gate,
             size=self.size,
-            most_bytes=self.most_bytes,
+            room=ResponseRoom(self.room.most_bytes),
             started=self.started,
             respond=self.respond,
             current_progress=progress,
@@ -132,10 +143,6 @@ class Call:
         """Note what the request is about."""
         if name not in self.tables:
             self.tables.append(name)
-
-    def bytes_of(self, rendered: bytes) -> int:
-        """How many bytes of the response a rendered part takes."""
-        return len(rendered) + (rendered.count(b'"') + rendered.count(b"\\") if self.is_inside_json else 0)
 
     @property
     def tenant(self) -> str:

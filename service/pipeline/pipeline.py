@@ -139,7 +139,7 @@ class Pipeline:
             return failure(e, call)
 
     async def _success(self, call: Call, work: Work, disconnected: Disconnected | None) -> Response:
-        call.most_bytes = self._limits.response_bytes
+        call.room.most_bytes = self._limits.response_bytes
         call.respond = lambda result: envelope.success(result, self._keys.request_id(call), call.elapsed_ms)
         here = work.pool in ("inline", "queued")
         call.is_change = here or work.pool in ("tables", "edits")
@@ -157,7 +157,7 @@ class Pipeline:
             if isinstance(result, Future):
                 return await self._shared(call, work, result)
         body = call.respond(result)
-        if work.pool in ("metadata", "queries") and call.bytes_of(body) > self._limits.response_bytes:
+        if work.pool in ("metadata", "queries") and call.room.bytes_of(body) > self._limits.response_bytes:
             raise ResponseTooLarge(
                 f"the response takes more than {self._limits.response_bytes} bytes (FIRN_LIMITS__RESPONSE_BYTES); "
                 "request less, by limit or a narrower scope"

@@ -4,6 +4,7 @@ import uuid
 
 from service.catalog.files.staging import INTERNAL_TENANT, WARM_UP_NAMESPACE
 from service.catalog.tables import Catalog
+from service.engine.queries.engine import QueryEngine
 from service.engine.session.engine import Engine
 from service.engine.session.warm import touch
 from service.model.names import TableName
@@ -12,8 +13,11 @@ from service.pipeline.pipeline import Pipeline
 _FIELDS = {"id": {"type": "long", "required": True}, "name": {"type": "string"}, "at": {"type": "timestamptz"}}
 
 
-def warm_up(pipeline: Pipeline, engine: Engine, catalog: Catalog) -> None:
-    """Run one of each kind of job on a table of our own, through the same handlers that serve users."""
+def warm_up(pipeline: Pipeline, engine: Engine, queries: QueryEngine, catalog: Catalog) -> None:
+    """Run one of each kind of job on a table of our own, through the same handlers that serve users.
+
+    Changes come first: a process for queries may still be starting.
+    """
     table = f"warm-{uuid.uuid4().hex[:12]}"
     name = TableName(INTERNAL_TENANT, WARM_UP_NAMESPACE, table)
     address = {"tenant_id": name.tenant, "namespace": name.namespace, "table": table}
@@ -29,12 +33,13 @@ def warm_up(pipeline: Pipeline, engine: Engine, catalog: Catalog) -> None:
         ask("WRITE", records=[record])
         ask("WRITE", records=[{**record, "id": 2}])
         engine.run_on_all(lambda session: touch(session, spark_name))
-        ask("QUERY", filter={"id": {"gte": 1}}, sort=["id"])
-        ask("QUERY", aggregations=[{"op": "count"}], group_by=["name"])
         ask("UPSERT", records=[record])
         ask("UPDATE", updates={"name": "b"}, filter={"id": 1})
         ask("DELETE", filter={"id": 2})
         ask("WRITE", records=[record])
         ask("COMPACT", force=True)
+        queries.warm(spark_name)
+        ask("QUERY", filter={"id": {"gte": 1}}, sort=["id"])
+        ask("QUERY", aggregations=[{"op": "count"}], group_by=["name"])
     finally:
         ask("DROP_TABLE", purge=True, confirm=True)

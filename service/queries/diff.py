@@ -13,8 +13,7 @@ from service.commits.holds import SnapshotHolds
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.jobs.diff import Comparison, DiffResult, compare
 from service.engine.jobs.restore import apart
-from service.engine.session.engine import Engine
-from service.engine.session.tags import marked
+from service.engine.queries.engine import QueryEngine
 from service.guard.policies import Policies
 from service.model.call import Call
 from service.model.progress import RowProgress
@@ -53,7 +52,7 @@ class TableDifference:
 class Differences:
     """Compares two states of a table."""
 
-    engine: Engine
+    engine: QueryEngine
     catalog: Catalog
     holds: SnapshotHolds
     policies: Policies
@@ -110,8 +109,7 @@ class Differences:
         progress.phase = "comparing"
         if rows:
             progress.expect(rows, partial(self.engine.rows_read, tag))
-        with self.engine.lend(call) as session, marked(session, tag):
-            found = compare(session, comparison)
+        found = self.engine.run_for(call, compare, comparison, tag)
         if rows:
             progress.done(rows)
         return found

@@ -1,60 +1,79 @@
 """How many rows fit into one response; the others are the next page."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.types as kinds
+
 from service.engine.jobs.select import Selected
+from service.engine.session.rows import json_rows
 from service.errors import ResponseTooLarge
 from service.model import wire
-from service.model.call import Call
+from service.model.call import ResponseRoom
 
 # For what the response has besides its rows.
 _REST = 20_000
 _AT_ONCE = 256
+# A character of a text can take so many bytes, inside other JSON too, and a value so many beside those of its text.
+_MOST_ESCAPED = 7
+_BESIDE_VALUE = 48
 
 
-def fitting(call: Call, rows: Sequence[Any]) -> int:
+def fitting(room: ResponseRoom, rows: Sequence[Any]) -> int:
     """How many of the rows fit into the response, from the first on; ResponseTooLarge if the first does not."""
-    if call.most_bytes is None:
+    if room.most_bytes is None:
         return len(rows)
-    left = call.most_bytes - _REST
+    left = room.most_bytes - _REST
     for start in range(0, len(rows), _AT_ONCE):
         part = rows[start : start + _AT_ONCE]
-        size = call.bytes_of(wire.render(part))
+        size = room.bytes_of(wire.render(part))
         if size <= left:
             left -= size
             continue
         for i, row in enumerate(part, start):
-            left -= call.bytes_of(wire.render(row))
+            left -= room.bytes_of(wire.render(row))
             if left < 0:
-                return _checked(call, i)
+                return _checked(room, i)
     return len(rows)
 
 
-def all_fit(call: Call, rows: Sequence[Any]) -> bool:
-    return fitting(call, rows) == len(rows)
+def all_fit(room: ResponseRoom, rows: pa.Table) -> bool:
+    """Whether all rows of a query fit into the response. As most do by far, they are seldom rendered for it."""
+    if room.most_bytes is None or _most_bytes(rows) <= room.most_bytes - _REST:
+        return True
+    return fitting(room, json_rows(rows)) == len(rows)
 
 
-def cut(call: Call, found: Selected) -> Selected:
+def _most_bytes(rows: pa.Table) -> float:
+    """More bytes than the rows can take as JSON."""
+    if any(map(kinds.is_nested, rows.schema.types)):
+        return math.inf
+    names = sum(_BESIDE_VALUE + 2 * len(name.encode()) for name in rows.column_names)
+    return float(_MOST_ESCAPED * rows.nbytes + rows.num_rows * names)
+
+
+def cut(room: ResponseRoom, found: Selected) -> Selected:
     """The rows that fit into one response; ResponseTooLarge if no next page could continue after them."""
-    count = fitting(call, found.rows)
-    if count == len(found.rows):
+    if all_fit(room, found.table):
         return found
+    count = fitting(room, found.rows)
     if not found.in_total_order:
         raise ResponseTooLarge(
-            f"the rows take more than a response may ({call.most_bytes} bytes, FIRN_LIMITS__RESPONSE_BYTES), and have "
+            f"the rows take more than a response may ({room.most_bytes} bytes, FIRN_LIMITS__RESPONSE_BYTES), and have "
             "no order in which a next page could continue; request fewer rows by limit, fewer columns, a sort, or "
             "text/csv or an Arrow stream by the Accept header",
             field="limit",
         )
-    return replace(found, rows=found.rows[:count], has_more=True)
+    return replace(found, table=found.table.slice(0, count), has_more=True)
 
 
-def _checked(call: Call, count: int) -> int:
+def _checked(room: ResponseRoom, count: int) -> int:
     if count == 0:
         raise ResponseTooLarge(
-            f"a single row takes more than a response may ({call.most_bytes} bytes, FIRN_LIMITS__RESPONSE_BYTES); "
+            f"a single row takes more than a response may ({room.most_bytes} bytes, FIRN_LIMITS__RESPONSE_BYTES); "
             "request fewer columns, or text/csv or an Arrow stream by the Accept header"
         )
     return count

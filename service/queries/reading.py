@@ -12,8 +12,9 @@ from service.catalog.files.data_files import has_deletes, list_files
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.engine.jobs import select, stream
 from service.engine.jobs.select import Selected
-from service.engine.jobs.stream import ArrowBatches
-from service.engine.session.engine import Engine
+from service.engine.queries.batches import RowBatches
+from service.engine.queries.engine import QueryEngine
+from service.engine.queries.wire import AskedBack
 from service.engine.sql import tenant_sql
 from service.engine.sql.tenant_sql import TableView, UntrustedSelect
 from service.engine.sql.window import Window
@@ -49,10 +50,11 @@ class Pin:
 
 @dataclass(frozen=True)
 class Reading:
-    """The tables of a query, and the jobs that run it: a page of its rows as objects, or all of them as batches."""
+    """The tables of a query, and the jobs that run it, maybe in another process: a page of its rows, or all of them as
+    batches."""
 
     rows: Callable[..., Selected]
-    batches: Callable[..., ArrowBatches]
+    batches: Callable[..., RowBatches]
     tables: list[tuple[Table, int | None]]
     snapshot_id: int | None
     pins: list[Pin]
@@ -139,7 +141,7 @@ def read_parts(tables: Tables, table_name: str, parts: QueryParts, options: Read
             query=planned,
             explain=options.explain,
             again=options.pins is not None,
-            files=partial(_files, table, source, pin),
+            files=AskedBack(partial(_files, table, source, pin)),
         ),
         partial(stream.select, query=planned, window=options.window),
         [(each, state.snapshot_id) for each, _, state in every],
@@ -148,7 +150,7 @@ def read_parts(tables: Tables, table_name: str, parts: QueryParts, options: Read
     )
 
 
-def read_sql(of: Tables, engine: Engine, sql: str, params: dict[str, Any], options: ReadOptions) -> Reading:
+def read_sql(of: Tables, engine: QueryEngine, sql: str, params: dict[str, Any], options: ReadOptions) -> Reading:
     """A query in SQL: one SELECT, which the SQL sandbox must allow; Forbidden as for a query in JSON."""
     if len(sql) > _MAX_SQL:
         raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")

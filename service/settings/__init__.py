@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from service.settings.kinds import (
+    MEMORY,
     Codec,
     Count,
     FileCount,
@@ -21,6 +22,7 @@ from service.settings.kinds import (
     KeptHours,
     Megabytes,
     Mode,
+    Processes,
     RowLevel,
     SettingsSection,
     UndoHours,
@@ -115,10 +117,18 @@ class IcebergSettings(SettingsSection):
 
 class SparkSettings(SettingsSection):
     master: str = "local[*]"
-    driver_memory: str = Field(default="2g", pattern=r"^[1-9][0-9]*[kmgKMG]$")
+    driver_memory: str = Field(default="2g", pattern=MEMORY)
     sessions: Annotated[int, Field(ge=2, le=64)] = 5
     warm_up: bool = True
     conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings, passed on unchanged")
+    # Whether queries have a process of their own, with a JVM and a heap: 2. `auto`: a service with a port that runs
+    # Spark itself, if the machine's memory suffices for both heaps.
+    processes: Processes = "auto"
+    # The heap of that process; that of `driver_memory` by default.
+    query_memory: str | None = Field(default=None, pattern=MEMORY)
+    query_conf: dict[str, str] = Field(
+        default_factory=dict, description="in place of these in `conf`, for the process for queries"
+    )
 
 
 class LedgerSettings(SettingsSection):
@@ -299,7 +309,9 @@ def _override(values: dict[str, Any], environ: Mapping[str, str], where: str) ->
             if not isinstance(section, dict):
                 raise SettingsError(f"{where}.{'.'.join(sections[:depth])} must be an object of settings")
         try:
-            section[name] = json.loads(environ[variable]) if name in {"conf", "properties"} else environ[variable]
+            section[name] = (
+                json.loads(environ[variable]) if name in {"conf", "query_conf", "properties"} else environ[variable]
+            )
         except ValueError as e:
             raise SettingsError(f"{variable} must be a JSON object of strings: {e}") from e
 

@@ -31,7 +31,7 @@ class Process:
         self.firn = Firn(f"http://127.0.0.1:{self.port}")
         env = {k: v for k, v in os.environ.items() if not k.startswith("FIRN_") or k == "FIRN_CACHE"}
         env |= {"FIRN_HOME": str(home), "FIRN_PORT": str(self.port), "FIRN_LOG_LEVEL": "info"}
-        env |= {"FIRN_SPARK__WARM_UP": "false", "FIRN_INGEST__WATCH_INTERVAL_S": "1"}
+        env |= {"FIRN_SPARK__WARM_UP": "false", "FIRN_INGEST__WATCH_INTERVAL_S": "1", "FIRN_SPARK__PROCESSES": "1"}
         env |= {f"FIRN_{key}": value for key, value in settings.items()}
         with self.log_file.open("ab") as log:
             self._popen = subprocess.Popen([sys.executable, "-m", "service", *command], cwd=ROOT, env=env, stderr=log)

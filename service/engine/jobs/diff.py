@@ -14,6 +14,7 @@ from service.engine.iceberg.tables import current
 from service.engine.jobs.append import small_frame
 from service.engine.session.rows import collect, json_rows
 from service.engine.session.spark_types import SparkSession
+from service.engine.session.tags import marked
 from service.engine.sql import diff_sql
 from service.engine.sql.past import under
 from service.engine.sql.policies.rows import visible_rows
@@ -61,8 +62,13 @@ class DiffResult:
     changes: tuple[RowChange, ...] = ()
 
 
-def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
-    """Count the rows that differ, and return a page of them, in a stable order."""
+def compare(session: SparkSession, comparison: Comparison, tag: str) -> DiffResult:
+    """Count the rows that differ, and return a page of them, in a stable order. Its Spark jobs have the tag."""
+    with marked(session, tag):
+        return _compare(session, comparison)
+
+
+def _compare(session: SparkSession, comparison: Comparison) -> DiffResult:
     from pyspark import StorageLevel
 
     schema, keys, limit, offset = comparison.schema, comparison.keys, comparison.limit, comparison.offset

@@ -1,9 +1,13 @@
 """Runs a query as Spark SQL: its rows, whether there are more, and what was read for them."""
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
+
+import pyarrow as pa
 
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.iceberg.staging import readable_files
@@ -35,15 +39,15 @@ from service.model.schema.types import Primitive, has_uuid
 
 # Aggregates that Spark calls by another name.
 _AGGREGATES = {"count_distinct": "count", "stddev": "stddev_samp", "variance": "var_samp"}
-Fits = Callable[[list[dict[str, Any]]], bool]
+Fits = Callable[[pa.Table], bool]
 _COMPILED_IN = ("integer", "long", "date", "timestamp", "timestamptz")
 
 
 @dataclass(frozen=True)
 class Selected:
-    """The rows of a response, ready for JSON; or only `plan`, if the query was to be explained."""
+    """The rows of a response; or only `plan`, if the query was to be explained."""
 
-    rows: list[dict[str, Any]]
+    table: pa.Table
     has_more: bool = False
     scanned_files: int = 0
     scanned_bytes: int = 0
@@ -51,6 +55,28 @@ class Selected:
     scans: tuple[Scan, ...] = ()
     in_total_order: bool = False
     """Whether each row has one place in the result, so that another run can continue after the last row."""
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as objects, ready for JSON. Raises InvalidQuery if a text is not valid."""
+        return json_rows(self.table)
+
+
+NO_ROWS = pa.table({})
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The result of a query, and how long it ran."""
+
+    selected: Selected
+    elapsed_ms: float
+
+
+def timed(session: SparkSession, job: Callable[..., Selected], measured: bool, fits: Fits) -> Timed:
+    """Run a query by its job. The wait for a session, which has nothing to do with the table's files, is left out."""
+    started = time.perf_counter()
+    return Timed(job(session, measured=measured, fits=fits), (time.perf_counter() - started) * 1000)
 
 
 def select(
@@ -78,7 +104,7 @@ def select(
         if explain or ordered is None or unordered:
             df = framed(session, query, pinned)
             found = explained(df) if explain else selected(df, names_of(query), query.limit, measured)
-            if explain or ordered is None or (not found.has_more and fits(found.rows)):
+            if explain or ordered is None or (not found.has_more and fits(found.table)):
                 return found
             measurements = found.scans
         # The rows of the files are not those that are visible.
@@ -114,7 +140,7 @@ def _page_of_files(
         rows = _rows_by_file(session, query, placed_view(session, pinned[place]))
     window = page_of_files(rows, query.offset, query.limit)
     if not window.paths:
-        return Selected([], in_total_order=True)
+        return Selected(NO_ROWS, in_total_order=True)
     iceberg = under(current(session, source.spark_name), files.schema_id)
     chosen = SnapshotFiles(source.snapshot_id or 0, frozenset(window.paths))
     with readable_files(session, iceberg, chosen) as staged:
@@ -122,7 +148,7 @@ def _page_of_files(
         text = statement(replace(query, offset=window.skipped), parameters, {place: with_places(staged)})
         found = selected(sql.run(session, text, parameters.values), names_of(query), query.limit, measured=False)
     size = sum(files.bytes[path] for path in window.paths)
-    return Selected(found.rows, found.has_more, len(window.paths), size, in_total_order=True)
+    return Selected(found.table, found.has_more, len(window.paths), size, in_total_order=True)
 
 
 def _rows_by_file(session: SparkSession, query: Query, view: str) -> dict[str, int]:
@@ -164,12 +190,12 @@ def selected(df: DataFrame, names: list[str], limit: int, measured: bool) -> Sel
     """The first `limit` rows of a frame that returns at most one more; `names` are its columns."""
     table = collect(df).rename_columns(names)
     found = scans(df._jdf.queryExecution().executedPlan(), measured=measured)
-    return Selected(json_rows(table.slice(0, limit)), table.num_rows > limit, *read(found), scans=found)
+    return Selected(table.slice(0, limit), table.num_rows > limit, *read(found), scans=found)
 
 
 def explained(df: DataFrame) -> Selected:
     formatted = java_class("org.apache.spark.sql.execution.ExplainMode").fromString("formatted")
-    return Selected([], plan=df._jdf.queryExecution().explainString(formatted))
+    return Selected(NO_ROWS, plan=df._jdf.queryExecution().explainString(formatted))
 
 
 def statement(query: Query, parameters: Parameters, views: Mapping[Place, str], *, paged: bool = True) -> str:

@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from service.engine.jobs.select import framed
+from service.engine.queries.batches import RowBatches
 from service.engine.session import jvm
 from service.engine.session.java import java_class, scala_items
 from service.engine.session.scans import Scan, scans
 from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import DataFrame, SparkSession
-from service.engine.session.translate import is_lost, is_odd, translated
+from service.engine.session.translate import SparkEnded, is_lost, is_odd, translated
 from service.engine.session.untrusted import of_query, untrusted
 from service.engine.sql import tenant_sql
 from service.engine.sql.failing import ComputedColumn, conditions, naming_failures
@@ -61,18 +62,8 @@ def select_sql(
     return found
 
 
-def cancel(tag: str) -> None:
-    """Cancel the jobs of the stream with this tag, from any thread. Its reader then raises an exception."""
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
-    if context is not None:
-        with contextlib.suppress(Exception):
-            context.cancelJobsWithTag(tag)
-
-
-class ArrowBatches:
-    """The rows, to be read once. Steps may run on different threads, one at a time."""
+class ArrowBatches(RowBatches):
+    """Rows that this process's JVM computes."""
 
     def __init__(
         self,
@@ -116,7 +107,6 @@ class ArrowBatches:
                         return
 
     def close(self) -> None:
-        """Release everything. Running jobs are cancelled, and end soon after."""
         with contextlib.suppress(Exception):
             if self._jobs:
                 self._context.cancelJobsWithTag(self._properties.getProperty(_TAGS))
@@ -255,7 +245,7 @@ def _translating(is_untrusted: bool) -> Iterator[None]:
         raise
     except Exception as e:
         if is_lost(e) or (is_odd(e) and not jvm.answers()):
-            raise EngineUnavailable("Spark ended during this request; try again") from e
+            raise SparkEnded("Spark ended during this request; try again") from e
         error = of_query(e) if is_untrusted else translated(e)
         if error is e:
             raise

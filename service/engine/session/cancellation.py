@@ -4,9 +4,11 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
+
+from py4j.protocol import Py4JJavaError
 
 from service.engine.session.java import java_class
 from service.engine.session.priorities import stages_of
@@ -16,17 +18,26 @@ from service.model.call import Call
 log = logging.getLogger("firn.engine")
 _EVERY_S = 0.2
 _PATIENCE_S = 2.0
+_STOPPING_S = 2.0
 _TASK = "org.apache.spark.executor.Executor$TaskRunner"
 
 
+# Gets the tag of Spark jobs whose tasks cannot be ended.
+Stuck = Callable[[str], object]
+
+
+def _nothing(tag: str) -> None:
+    """Leaves them running."""
+
+
 @contextmanager
-def cancellable_for(session: SparkSession, call: Call) -> Iterator[str]:
+def cancellable_for(session: SparkSession, call: Call, stuck: Stuck = _nothing) -> Iterator[str]:
     """Cancel the Spark jobs that this thread starts during the block, those to come included, once the call is
-    cancelled. They bear the tag that this returns."""
+    cancelled. They bear the tag that this returns. If their tasks cannot be ended, `stuck` gets it."""
     context, tag, ended = session.sparkContext, f"firn-{uuid.uuid4().hex}", threading.Event()
 
     def cancel() -> None:
-        threading.Thread(target=_cancel, args=(context, tag, ended), name="firn-cancel", daemon=True).start()
+        threading.Thread(target=_cancel, args=(context, tag, ended, stuck), name="firn-cancel", daemon=True).start()
 
     context.addJobTag(tag)
     try:
@@ -37,35 +48,50 @@ def cancellable_for(session: SparkSession, call: Call) -> Iterator[str]:
         context.removeJobTag(tag)
 
 
-def _cancel(context: Any, tag: str, ended: threading.Event) -> None:
+def cancel_now(context: Any, tag: str, stuck: Stuck = _nothing) -> None:
+    """Cancel the Spark jobs that have this tag now, and in the background stop tasks that continue to run."""
+    ended = threading.Event()
+    ended.set()
+    threading.Thread(target=_cancel, args=(context, tag, ended, stuck), name="firn-cancel", daemon=True).start()
+
+
+def _cancel(context: Any, tag: str, ended: threading.Event, stuck: Stuck) -> None:
     """Cancel jobs with the tag until the block has ended, and stop tasks that continue to run."""
     try:
         while True:
             context.cancelJobsWithTag(tag)
             if ended.wait(_EVERY_S):
                 break
-        _stop_tasks(context, tag)
+        if not _stop_tasks(context, tag):
+            stuck(tag)
     except Exception as e:  # if the JVM ended, so did they
         log.warning("Spark jobs of a cancelled request could not be cancelled: %s", e)
 
 
-def _stop_tasks(context: Any, tag: str) -> None:
-    """Stop the threads of tasks that continue although their job was cancelled.
+def _stop_tasks(context: Any, tag: str) -> bool:
+    """Stop the threads of tasks that continue although their job was cancelled; whether all have ended.
 
     A task checks for cancellation when it fetches rows. Generated code that joins every row with every other may fetch
     none for hours, and occupies a slot that others need. Java before 20 can stop its thread; the task holds no locks
     that others need, because it only computes. In later versions of Java, it runs to its end.
     """
     threads = java_class("java.lang.Thread")
-    deadline = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline:
-        running = _threads_of(threads, stages_of(context, [tag]))
-        if not running:
-            return
-        time.sleep(_EVERY_S)
+    running = _still_running(threads, context, tag, _PATIENCE_S)
     for thread in running:
         log.warning("%s continued after its request was cancelled; stopping it", thread.getName())
-        thread.stop()
+        with suppress(Py4JJavaError):  # Java 20 or later
+            thread.stop()
+    return not running or not _still_running(threads, context, tag, _STOPPING_S)
+
+
+def _still_running(threads: Any, context: Any, tag: str, seconds: float) -> list[Any]:
+    """The threads that run tasks of jobs with a tag, once none does or the time is over."""
+    deadline = time.monotonic() + seconds
+    while True:
+        running = _threads_of(threads, stages_of(context, [tag]))
+        if not running or time.monotonic() > deadline:
+            return running
+        time.sleep(_EVERY_S)
 
 
 def _threads_of(threads: Any, stages: set[int]) -> list[Any]:

@@ -20,9 +20,14 @@ _IMPLEMENTATIONS = {
 }
 
 
-def spool(home: Path) -> Path:
-    """Spark's working folder, used only by the service with this home."""
-    return Path(tempfile.gettempdir()) / f"firn-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
+def spool(home: Path, *, queries: bool = False) -> Path:
+    """Spark's working folder, used only by the service with this home; that of its process for queries."""
+    name = f"firn-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
+    return Path(tempfile.gettempdir()) / (f"{name}-queries" if queries else name)
+
+
+def spools(home: Path) -> tuple[Path, Path]:
+    return spool(home), spool(home, queries=True)
 
 
 def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str] = ()) -> dict[str, str]:
@@ -84,6 +89,21 @@ def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str]
         conf |= {"spark.task.reaper.enabled": "true", "spark.task.reaper.killTimeout": "10s"}
         conf["spark.jars"] = ",".join(str(jar) for jar in jars)
     return {**conf, **settings.spark.conf}
+
+
+def query_conf(settings: Settings, jars: list[Path], java_options: Sequence[str] = ()) -> dict[str, str]:
+    """The configuration of the process for queries; `spark.query_conf` of the settings takes precedence."""
+    memory = settings.spark.query_memory
+    return {
+        **spark_conf(settings, jars, java_options),
+        "spark.app.name": "firn-queries",
+        "spark.local.dir": str(spool(settings.home, queries=True)),
+        # A page of rows in JSON takes several times as much memory in the service, which must not be short of it.
+        "spark.driver.maxResultSize": "512m",
+        **settings.spark.conf,
+        **({"spark.driver.memory": memory} if memory else {}),
+        **settings.spark.query_conf,
+    }
 
 
 def _master(settings: Settings) -> dict[str, str]:

@@ -16,7 +16,7 @@ from service.engine.session.cancellation import cancellable_for
 from service.engine.session.priorities import TaskPriorities
 from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import rows_read, rows_written
-from service.engine.session.translate import is_lost, is_odd, translated
+from service.engine.session.translate import SparkEnded, is_lost, is_odd, translated
 from service.errors import EngineUnavailable, FirnError, TooManyRequests
 from service.fairness.shares import SERVICE, FairQueue, share_of, working_for
 from service.model.call import Call
@@ -41,8 +41,21 @@ class _Waiter:
     since: float = field(default_factory=time.monotonic)
 
 
+@dataclass(frozen=True)
+class Supervisor:
+    """Of a process that has an engine only for queries: what to do when its JVM is of no more use."""
+
+    ended: Callable[[int], object]
+    """Gets the code with which the JVM ended."""
+    stuck: Callable[[str], object]
+    """Gets the tag of cancelled Spark jobs whose tasks do not end."""
+
+
 class Engine:
-    """Owns the JVM. If it dies, running requests fail with EngineUnavailable, and Spark is restarted."""
+    """Owns the JVM. If it dies, running requests fail with EngineUnavailable, and Spark is restarted.
+
+    With a supervisor, the engine is for queries only, and does not restart Spark.
+    """
 
     def __init__(
         self,
@@ -51,10 +64,12 @@ class Engine:
         start_wait_s: float,
         held: tuple[int, ...] = (),
         tenant_share: int = 100,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`tenant_share` is how many of the sessions one tenant may use, in percent."""
         self._conf = conf
         self._held = held
+        self._supervisor = supervisor
         self._count = sessions
         self._start_wait_s = start_wait_s
         self._changed = threading.Condition()
@@ -63,13 +78,14 @@ class Engine:
         self._idle: list[SparkSession] = []
         self._limited: Counter[str] = Counter()
         """How many sessions are lent to calls that are not changes, by tenant."""
-        self._limited_share = share_of(sessions - _FOR_CHANGES, tenant_share)
+        self._reserved = _FOR_CHANGES if supervisor is None else 0
+        self._limited_share = share_of(sessions - self._reserved, tenant_share)
         # A job may need a second session to commit.
         self._waiters: FairQueue[_Waiter] = FairQueue(max(2, share_of(sessions, tenant_share)))
         self._moved = time.monotonic()
         """When a session was last lent or returned."""
         self._life = 0
-        self._priorities = TaskPriorities(priorities.are_set(conf))
+        self._priorities = TaskPriorities(priorities.are_set(conf), always=supervisor is not None)
 
     @property
     def up(self) -> bool:
@@ -117,7 +133,7 @@ class Engine:
             self._state = "starting"
         started = time.monotonic()
         try:
-            root = jvm.start(self._conf, self._held)
+            root = jvm.start(self._conf, self._held, apart=self._supervisor is None)
             sessions = [root.newSession() for _ in range(self._count)]
         except Exception as e:
             with self._changed:
@@ -167,7 +183,7 @@ class Engine:
             # If the JVM has ended, a job can fail in any way.
             if is_lost(e) or self._over(life) or (is_odd(e) and not jvm.answers()):
                 self._end(life)
-                raise EngineUnavailable("Spark ended during this request and is being restarted; try again") from e
+                raise SparkEnded("Spark ended during this request and is being restarted; try again") from e
             error = translated(e)
             if error is e:
                 raise
@@ -184,7 +200,8 @@ class Engine:
         if call is None:
             yield
             return
-        with cancellable_for(session, call) as tag, self._low(session, tag, call):
+        stuck = () if self._supervisor is None else (self._supervisor.stuck,)
+        with cancellable_for(session, call, *stuck) as tag, self._low(session, tag, call):
             yield
 
     def _low(self, session: SparkSession, tag: str, call: Call) -> AbstractContextManager[None]:
@@ -278,7 +295,7 @@ class Engine:
             return True
         if waiter.tenant != SERVICE and self._limited[waiter.tenant] >= self._limited_share:
             return False
-        return self._limited.total() < self._count - _FOR_CHANGES
+        return self._limited.total() < self._count - self._reserved
 
     @contextmanager
     def _waiting(self, waiter: _Waiter) -> Iterator[None]:
@@ -331,6 +348,9 @@ class Engine:
                 return
             self._state, self._root = "starting", None
             self._idle.clear()
+        if self._supervisor is not None:
+            self._supervisor.ended(code)
+            return
         log.error("the JVM ended with code %s; restarting Spark", code)
         for delay in itertools.chain((0, 1, 5, 15), itertools.repeat(60)):
             time.sleep(delay)

@@ -11,17 +11,18 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from service.engine.session.conf import spool
+from service.engine.session.conf import spools
 from service.engine.session.java import gateway, java_class
 from service.engine.session.spark_types import SparkSession
 
 _SECRET = re.compile(r"(?i)password|secret|token|access[.-]?key")
 
 
-def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
+def start(conf: dict[str, str], held: tuple[int, ...] = (), *, apart: bool = True) -> SparkSession:
     """Start a JVM with Spark, also after an earlier one of this process has died.
 
-    The JVM inherits the file descriptors in `held`: a lock on one of them lasts until the JVM has ended, too.
+    The JVM inherits the file descriptors in `held`: a lock on one of them lasts until the JVM has ended, too. Unless it
+    is `apart`, it belongs to this process's group, and whoever kills the group kills both.
     """
     import pyspark
 
@@ -49,7 +50,7 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
     settings = SparkConf()
     settings.setAll(list(conf.items()))
     # In a process session of its own, so that a signal to our process group does not end it.
-    popen = {"pass_fds": held, "start_new_session": True}
+    popen = {"pass_fds": held, "start_new_session": apart}
     launch: Any = launch_gateway  # PySpark gives it no types
     # Every user of this machine can read a command line; the JVM gets the secrets once it runs.
     shown = SparkConf().setAll([(name, value) for name, value in conf.items() if not _SECRET.search(name)])
@@ -70,9 +71,9 @@ def _keep_no_plans(session: SparkSession) -> None:
 
 def _sweep(conf: dict[str, str]) -> None:
     """Remove the files of an earlier JVM that was killed, from the folder that only this service uses."""
-    home = Path(conf.get("spark.sql.warehouse.dir", "")).parent
-    if conf.get("spark.local.dir") == str(spool(home)):
-        shutil.rmtree(spool(home), ignore_errors=True)
+    folder = Path(conf.get("spark.local.dir", ""))
+    if folder in spools(Path(conf.get("spark.sql.warehouse.dir", "")).parent):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def activate(session: SparkSession) -> None:
@@ -116,6 +117,15 @@ def stop(session: SparkSession | None, seconds: float) -> None:
             jvm.kill()
             jvm.wait()
     _forget()
+
+
+def discard(conf: dict[str, str]) -> None:
+    """Kill the JVM, if there is one, and remove its files."""
+    jvm = process()
+    if jvm is not None:
+        jvm.kill()
+        jvm.wait()
+    _sweep(conf)
 
 
 def cancel_quietly(session: SparkSession) -> None:

@@ -6,6 +6,7 @@ process may also take it back, since Spark uses the same threads for other tasks
 """
 
 import logging
+import math
 import re
 import threading
 import time
@@ -65,12 +66,13 @@ def _can_raise() -> bool:
 class TaskPriorities:
     """Looks at the tasks of long queries and maintenance from time to time, while there are changes to protect."""
 
-    def __init__(self, enabled: bool) -> None:
+    def __init__(self, enabled: bool, always: bool = False) -> None:
+        """With `always`, all changes are another process's, and long queries always give way to them."""
         self._enabled = enabled
         self._lock = threading.Lock()
         self._tags: dict[str, tuple[SparkSession, float]] = {}
         self._watching = False
-        self._protect_until = 0.0
+        self._protect_until = math.inf if always else 0.0
 
     def protect(self) -> None:
         """A change is about to run: from now on long queries and maintenance give way, for some seconds."""

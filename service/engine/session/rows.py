@@ -75,6 +75,8 @@ def planned(session: SparkSession, plan: Any) -> DataFrame:
 
 def collect(df: DataFrame) -> pa.Table:
     """Every row of the frame. This runs the job."""
+    # Otherwise Spark would plan on a thread that leaves this one waiting forever if the plan overflows its stack.
+    df._jdf.queryExecution().executedPlan()
     # Not toArrow(): its cast fails if a map's null value is a struct with required fields.
     batches = df._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
     if any(batch.schema != batches[0].schema for batch in batches):

@@ -13,6 +13,15 @@ from service import errors
 from service.engine.session.java import ICEBERG
 from service.engine.sql.sql import REFUSED
 
+
+class SparkEnded(errors.EngineUnavailable):
+    """The JVM has ended, whatever the job had to do with it."""
+
+
+class OutOfMemory(errors.EngineUnavailable):
+    """A job failed for lack of memory, and the JVM goes on."""
+
+
 EXPIRED = "the snapshot expired while it was being read; read a newer one"
 _GONE = "the table no longer exists: it was dropped in the meantime"
 _UNREADABLE = (
@@ -27,6 +36,11 @@ _WAS_CANCELLED = "the work was cancelled: the service is stopping, or the client
 _BAD_PATTERN = "a regular expression in the query is not valid in Java; correct it"
 _EXCEPTIONS = f"{ICEBERG}.exceptions"
 _NO_RESPONSE = (errors.CatalogUnavailable, "the catalog does not respond; try again")
+_OUT_OF_MEMORY = (
+    OutOfMemory,
+    "Spark ran out of memory for this request; send it in smaller parts or raise spark.driver_memory",
+)
+_TOO_LARGE = "bigger than spark.driver.maxResultSize"
 _BY_CLASS: dict[str, tuple[type[errors.FirnError], str]] = {
     f"{_EXCEPTIONS}.CommitStateUnknownException": (
         errors.OutcomeUnknown,
@@ -47,14 +61,12 @@ _BY_CLASS: dict[str, tuple[type[errors.FirnError], str]] = {
     f"{_EXCEPTIONS}.ServiceUnavailableException": _NO_RESPONSE,
     f"{_EXCEPTIONS}.ServiceFailureException": (errors.CatalogUnavailable, "the catalog failed; try again"),
     "java.util.regex.PatternSyntaxException": (errors.InvalidFilter, _BAD_PATTERN),
+    "java.lang.OutOfMemoryError": _OUT_OF_MEMORY,
+    "org.apache.spark.memory.SparkOutOfMemoryError": _OUT_OF_MEMORY,
     "java.lang.StackOverflowError": (
         errors.QueryTooExpensive,
-        "a regular expression or an expression takes more stack than there is; write [ab]* instead of (a|b)*, or "
-        "flatten it",
-    ),
-    "java.lang.OutOfMemoryError": (
-        errors.EngineUnavailable,
-        "Spark ran out of memory for this request; send it in smaller parts or raise spark.driver_memory",
+        "the query needs a deeper stack than Spark's threads have: it is nested too deeply, or a regular expression in "
+        "it repeats a group too often; simplify it",
     ),
 }
 # What Java throws for values that a function cannot compute, if Spark's functions are on its stack.
@@ -121,6 +133,8 @@ def translated(error: Exception) -> Exception:
         if name in _BY_CLASS:
             error_class, text = _BY_CLASS[name]
             return error_class(text)
+        if _TOO_LARGE in message and name.startswith("org.apache.spark."):
+            return OutOfMemory("the result is larger than spark.driver.maxResultSize; request fewer rows at once")
         if _CANCELLED.search(message):
             return errors.EngineUnavailable(_WAS_CANCELLED)
         if message.startswith("Cannot find snapshot with ID"):

@@ -154,7 +154,7 @@ def _run(
             if again:
                 raise cursor.refused()
             found = selected(limited(df, window), names, statement.limit, measured)
-            more = found.has_more or not fits(found.rows)
+            more = found.has_more or not fits(found.table)
             ordered = in_order() if more else None
             if ordered is None:
                 return found

@@ -10,13 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from service.catalog.tables import Table
 from service.commits.holds import SnapshotHolds
-from service.engine.jobs import stream
-from service.engine.jobs.stream import ArrowBatches
-from service.engine.session.engine import Engine
+from service.engine.queries.batches import RowBatches
+from service.engine.queries.engine import QueryEngine
+from service.engine.session.scans import Scan
 from service.errors import EngineUnavailable, FirnError, TooManyRequests
 from service.fairness.shares import Shares
 from service.metrics.metrics import Metrics
@@ -42,6 +41,7 @@ class Stream:
     _pool: ThreadPoolExecutor
     _cancel: Callable[[], None]
     _held: ExitStack
+    scans: Sequence[Scan] = ()
     snapshot_id: int | None = None
     whole: bool = False
     """Whether it was read to its end."""
@@ -109,7 +109,7 @@ class Streams:
     """Opens streams, a bounded number at a time."""
 
     def __init__(
-        self, limits: LimitSettings, engine: Engine, holds: SnapshotHolds, metrics: Metrics | None = None
+        self, limits: LimitSettings, engine: QueryEngine, holds: SnapshotHolds, metrics: Metrics | None = None
     ) -> None:
         self._engine = engine
         self._holds = holds
@@ -121,7 +121,7 @@ class Streams:
 
     def open(
         self,
-        job: Callable[..., ArrowBatches],
+        job: Callable[..., RowBatches],
         form: Form,
         call: Call,
         request_id: str,
@@ -129,12 +129,7 @@ class Streams:
     ) -> Stream:
         """Start a job of `engine.stream` that reads tables at snapshots, and wait for its first rows."""
         tag = f"firn-stream-{uuid.uuid4().hex}"
-        cancel = partial(stream.cancel, tag)
-
-        def start(session: Any) -> ArrowBatches:
-            _check_waiting(call)
-            return job(session, rows=_rows_per_batch(reads), tag=tag)
-
+        cancel = partial(self._engine.cancel, tag)
         with ExitStack() as held:
             tenant = call.tenant
             self._enter(tenant)
@@ -142,12 +137,13 @@ class Streams:
             for table, snapshot_id in reads:
                 held.enter_context(self._holds.reading(table.uuid, snapshot_id))
             held.enter_context(call.cancelling(cancel))
-            batches = self._engine.run_for(call, start)
+            _check_waiting(call)
+            batches = self._engine.run_for(call, job, rows=_rows_per_batch(reads), tag=tag)
             held.callback(batches.close)
             _check_waiting(call)
             chunks = held.enter_context(closing(encode(form, batches.schema, batches)))
             whole = itertools.chain([next(chunks)], chunks)
-            opened = Stream(MEDIA_TYPES[form], request_id, whole, self._pool, cancel, held.pop_all())
+            opened = Stream(MEDIA_TYPES[form], request_id, whole, self._pool, cancel, held.pop_all(), batches.scans)
             opened.when_closed(lambda: self._metrics.streamed(opened.seconds, whole=opened.whole))
             return opened
 

@@ -67,6 +67,7 @@ class Service:
     """As much of a service as its edge needs."""
 
     ready, state = True, "ready"
+    query_process: str | None = None
 
     busy = False
 
@@ -394,6 +395,14 @@ class TestRetryAfter:
         monkeypatch.setattr(service.parts[Jobs], "place_of", failing(LedgerUnavailable("no answer")))
         # The routes were registered with the parts as they are now.
         assert self.ask(http.create(service), method, "/jobs/x") == (503, "1")
+
+    def test_it_says_how_the_process_for_queries_is_if_there_is_one(self, service: Service) -> None:
+        async def talk(client: httpx.AsyncClient) -> Any:
+            return (await client.get("/ready")).json()
+
+        assert asked(service.door, talk) == {"ready": True, "state": "ready"}
+        service.query_process = "starting"
+        assert asked(service.door, talk) == {"ready": True, "state": "ready", "query_process": "starting"}
 
     def test_of_one_that_is_not_ready(self, service: Service) -> None:
         service.ready = False

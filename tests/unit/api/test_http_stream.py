@@ -63,7 +63,7 @@ def read(request: Read, call: Call) -> "Result | Stream":
 
 
 class Service:
-    ready, state, busy = True, "ready", False
+    ready, state, busy, query_process = True, "ready", False, None
 
     def __init__(self, settings: Settings, parts: Parts, pipeline: Pipeline) -> None:
         self.settings = settings

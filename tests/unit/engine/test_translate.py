@@ -4,6 +4,7 @@ import inspect
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import psycopg
 import pyiceberg.exceptions
@@ -15,9 +16,12 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from service import errors
 from service.catalog.translate import translated as catalog_translated
-from service.engine.session.translate import is_lost, is_odd, translated
+from service.engine.queries.engine import SharedEngine
+from service.engine.session.engine import Engine
+from service.engine.session.translate import OutOfMemory, is_lost, is_odd, translated
 from service.engine.sql.sql import REFUSED
 from service.errors import FirnError
+from service.model.call import Call
 
 
 @dataclass
@@ -74,6 +78,8 @@ SPARK = "org.apache.spark.SparkException"
         ("org.sqlite.SQLiteException", "CATALOG_UNAVAILABLE"),
         ("org.postgresql.util.PSQLException", "CATALOG_UNAVAILABLE"),
         ("java.lang.OutOfMemoryError", "ENGINE_UNAVAILABLE"),
+        ("org.apache.spark.memory.SparkOutOfMemoryError", "ENGINE_UNAVAILABLE"),
+        ("java.lang.StackOverflowError", "QUERY_TOO_EXPENSIVE"),
         ("java.io.IOException", "STORAGE_UNAVAILABLE"),
         ("java.io.FileNotFoundException", "STORAGE_UNAVAILABLE"),
         ("java.nio.file.AccessDeniedException", "STORAGE_UNAVAILABLE"),
@@ -90,6 +96,28 @@ def test_a_java_exception_is_known_by_its_class_however_deep_it_lies(
     result = translated(java(*wrapped, thrown))
     assert isinstance(result, FirnError)
     assert result.code == code
+
+
+@pytest.mark.parametrize("thrown", ["java.lang.OutOfMemoryError", "org.apache.spark.memory.SparkOutOfMemoryError"])
+def test_a_query_that_runs_out_of_memory_is_too_expensive_and_a_change_may_be_sent_again(thrown: str) -> None:
+    class Full:
+        def run_for(self, call: Call, job: Any) -> None:
+            raise translated(java(SPARK, thrown))
+
+    engine = cast(Engine, Full())
+    with pytest.raises(errors.QueryTooExpensive) as found:
+        SharedEngine(engine).run_for(Call(), cast(Any, None))
+    assert not found.value.retryable
+    with pytest.raises(errors.EngineUnavailable) as refused:
+        engine.run_for(Call(), cast(Any, None))
+    assert refused.value.retryable
+
+
+def test_a_result_beyond_sparks_limit_is_a_lack_of_memory() -> None:
+    text = (
+        "Job aborted: Total size of serialized results of 3 tasks (2.0 GiB) is bigger than spark.driver.maxResultSize"
+    )
+    assert isinstance(translated(java(SPARK, message=text)), OutOfMemory)
 
 
 def test_a_pattern_that_generated_code_did_not_compile_is_known_by_its_error_class() -> None:

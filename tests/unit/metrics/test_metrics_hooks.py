@@ -329,7 +329,7 @@ class Service:
         self.settings = settings
         self.parts = parts
         self.pipeline = pipeline
-        self.ready, self.state = False, "starting"
+        self.ready, self.state, self.query_process = False, "starting", None
 
     def start(self) -> None: ...
     def stop(self) -> None: ...

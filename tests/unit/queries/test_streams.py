@@ -27,6 +27,7 @@ class Batches:
     """Batches that are there already, and may end in a failure."""
 
     schema = SCHEMA
+    scans = ()
 
     def __init__(self, count: int = 1, rows: int = 10, failure: Exception | None = None) -> None:
         self.count = count
@@ -49,11 +50,11 @@ class Batches:
 class Running:
     """An engine without Spark: it runs a job with no session."""
 
-    def run_for(self, call: Call, job: Any, *args: Any, **how: Any) -> Any:
-        return self.run(job, *args, **how)
+    def run_for(self, call: Call, job: Callable[..., Any], *args: Any, **how: Any) -> Any:
+        return job(None, *args, **how)
 
-    def run(self, job: Callable[[Any], Any]) -> Any:
-        return job(None)
+    def cancel(self, tag: str) -> None:
+        """The jobs of a stream without Spark end by themselves."""
 
 
 def table(size: int = 0, records: int = 0) -> Table:
