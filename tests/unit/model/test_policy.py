@@ -290,7 +290,12 @@ def test_a_role_has_a_name_and_is_not_admin(role: str) -> None:
         TablePolicy({role: PolicyRule()}, "salt").check(SCHEMA)
 
 
-@pytest.mark.parametrize("text", ["", "x", "{}", "[]", '{"version": 2, "rules": {}, "salt": "s"}', '{"rules": 1}'])
+EMPTY = '{"version": 1, "rules": {}, "salt": "s"}'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "{}", "[]", '{"version": 2, "rules": {}, "salt": "s"}', '{"rules": 1}', EMPTY]
+)
 def test_what_is_no_policy_is_not_read_as_an_empty_one(text: str) -> None:
     assert read_policy(text) is None
 
