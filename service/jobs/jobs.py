@@ -179,6 +179,14 @@ class Jobs:
             raise job_not_found(job_id)
         return record.table
 
+    def table_uuid_of(self, job_id: str) -> str:
+        """The UUID of the table that a job is about, which stays if it is renamed; NotFound if there is no such job."""
+        job = self._job(job_id)
+        record = job.record if job is not None else self.records.find(job_id)
+        if record is None:
+            raise job_not_found(job_id)
+        return record.table_uuid
+
     def latest(
         self, tenant: str, namespace: str | None, limit: int, after: Place | None = None
     ) -> list[dict[str, Any]]:

@@ -11,11 +11,15 @@ from pydantic.json_schema import SkipJsonSchema
 
 from handlers.list_jobs import ListedJob
 from service.api.exchange import api_of, call_of, failures, response_of
-from service.guard.policies import Policies
+from service.commits.commit import Commits
+from service.errors import Forbidden, NotFound
+from service.guard.policies import Policies, sees_all
 from service.jobs.jobs import Jobs, job_not_found
+from service.model.call import Call
 from service.model.identity.principal import Access, Role
+from service.model.names import TableName
 from service.operations import envelope
-from service.operations.operation import Result
+from service.operations.operation import Parts, Result
 from service.pipeline.response import Response as PipelineResponse
 
 JOB = "/jobs/{id}"
@@ -73,7 +77,7 @@ async def cancel_job(request: Request, id: str) -> Any:
 
 async def _respond(request: Request, role: Role, ask: Callable[[str], dict[str, Any]], job_id: str) -> Response:
     call, parts = call_of(request), api_of(request).service.parts
-    jobs, policies = parts[Jobs], parts[Policies]
+    jobs = parts[Jobs]
 
     def asked() -> dict[str, Any]:
         name = jobs.place_of(job_id)
@@ -84,10 +88,24 @@ async def _respond(request: Request, role: Role, ask: Callable[[str], dict[str, 
         call.principal.check(place)
         described = ask(job_id)
         # Who started it may have seen more of the table.
-        if name.table and policies.is_bound(call.principal, name):
-            return {field: value for field, value in described.items() if field not in ("result", "error")}
-        return described
+        if _sees_whole(parts, call, job_id, name):
+            return described
+        return {field: value for field, value in described.items() if field not in ("result", "error")}
 
     described = await asyncio.to_thread(asked)
     found = JobResult.model_construct(job=described)  # type: ignore[arg-type]  # the fields of one
     return response_of(request, PipelineResponse(200, envelope.success(found, call.id, call.elapsed_ms)))
+
+
+def _sees_whole(parts: Parts, call: Call, job_id: str, name: TableName) -> bool:
+    """Whether no policy hides rows of the table that a job is about from somebody, whatever its name is now."""
+    if not name.table or sees_all(call.principal, name):
+        return True
+    uuid = parts[Jobs].table_uuid_of(job_id)
+    if not uuid:
+        return not parts[Policies].is_bound(call.principal, name)
+    try:
+        parts[Policies].check_whole_table(call.principal, parts[Commits].find(name, uuid))
+    except (Forbidden, NotFound):  # without the table nobody can tell whether it had a policy
+        return False
+    return True

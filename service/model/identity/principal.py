@@ -111,20 +111,20 @@ class Principal:
         )
 
     def dumps(self) -> str | None:
-        """As JSON, for what runs later with its rights; None for a sender who was not authenticated."""
+        """As JSON, for what runs later with its rights; None for a sender who was not authenticated.
+
+        Without claims, which may be personal: they only decide which rows a query shows.
+        """
         if self is ANYONE:
             return None
         made = {"principal": self.name, "credential": self.credential, "roles": [str(one) for one in self.grants]}
-        more = {"claims": dict(self.claims), "other_roles": list(self.other_roles)}
-        return json.dumps(made | {name: value for name, value in more.items() if value}, default=str)
+        return json.dumps(made | ({"other_roles": list(self.other_roles)} if self.other_roles else {}))
 
     @classmethod
     def loads(cls, text: str) -> Self:
         made = json.loads(text)
         grants = tuple(Grant.parse(role, "roles") for role in made["roles"])
-        claims = {name: read_claim(value) for name, value in made.get("claims", {}).items()}
-        known = {name: value for name, value in claims.items() if value is not None}
-        return cls(made["principal"], grants, made["credential"], known, tuple(made.get("other_roles", ())))
+        return cls(made["principal"], grants, made["credential"], other_roles=tuple(made.get("other_roles", ())))
 
     def may_grant(self, grants: Iterable[Grant]) -> bool:
         """Whether it is an administrator everywhere that these grants reach."""

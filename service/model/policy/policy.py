@@ -100,7 +100,7 @@ def read_policy(text: str) -> TablePolicy | None:
         value = wire.parse(text)
         rules = {role: PolicyRule(rule["rows"], rule["columns"]) for role, rule in value[_RULES].items()}
         ok = value["version"] == 1 and isinstance(value["salt"], str) and value["salt"]
-        ok = ok and all(isinstance(rule.columns, dict) for rule in rules.values())
+        ok = ok and bool(rules) and all(isinstance(rule.columns, dict) for rule in rules.values())
     except (FirnError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return TablePolicy(rules, value["salt"]) if ok else None

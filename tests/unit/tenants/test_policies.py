@@ -199,8 +199,26 @@ def test_the_result_of_a_job_is_only_for_those_who_see_all_of_its_table(guarded:
     jobs.done(job, b'{"changes": [{"after": {"secret": "x"}}], "metadata": {}}')
     of_admin = guarded.send("GET", f"/jobs/{job.id}", "mine").json()["job"]
     assert "secret" in str(of_admin["result"])
-    of_reader = guarded.send("GET", f"/jobs/{job.id}", "reader").json()["job"]
-    assert of_reader == {name: value for name, value in of_admin.items() if name != "result"}
+    without = {name: value for name, value in of_admin.items() if name != "result"}
+    assert guarded.send("GET", f"/jobs/{job.id}", "reader").json()["job"] == without
+    # Nor if the table has another name now, or was dropped.
+    moved = {**ADDRESS, "table": "orders2"}
+    for there, back in (
+        (
+            {"operation": "RENAME_TABLE", **ADDRESS, "new_name": "orders2"},
+            {"operation": "RENAME_TABLE", **moved, "new_name": "orders"},
+        ),
+        ({"operation": "DROP_TABLE", **ADDRESS}, {"operation": "RESTORE_TABLE", **ADDRESS}),
+    ):
+        guarded.ok("mine", there)
+        assert guarded.send("GET", f"/jobs/{job.id}", "reader").json()["job"].keys() == without.keys()
+        guarded.ok("mine", back)
+    place = {**ADDRESS, "table": "unprotected"}
+    guarded.ok("mine", {"operation": "CREATE_TABLE", **place, "schema": {"fields": FIELDS}})
+    table = guarded.app.parts[Catalog].load(TableName(MINE, "shop", "unprotected"))
+    other = jobs.accept("DIFF", table, Progress(), call=call)
+    jobs.done(other, b'{"changes": [], "metadata": {}}')
+    assert "result" in guarded.send("GET", f"/jobs/{other.id}", "reader").json()["job"]
 
 
 def test_a_stored_response_is_not_given_to_whoever_sees_a_part_by_now(guarded: Guarded) -> None:
