@@ -250,7 +250,7 @@ class App:
 
 def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger) -> Parts:
     """The parts of the service. A test can pass another engine, catalog or ledger."""
-    iceberg = settings.iceberg
+    iceberg, limits = settings.iceberg, settings.limits
     metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
     identities = compose_identities(settings, ledger)
     commits = Commits(catalog, ledger, metrics=metrics)
@@ -281,7 +281,11 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         {Engine: engine, Catalog: catalog, Ledger: ledger},
         *identity_parts(settings, ledger, identities),
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
-        *(jobs, Background(jobs, settings.limits.maintenance_threads, settings.limits.tenant_share), schedules),
+        *(
+            jobs,
+            Background(jobs, limits.maintenance_threads, limits.pending_maintenance, limits.tenant_share),
+            schedules,
+        ),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
         *(edits, RowEdits(commits, backups, edits, small_files, writes), BulkUpserts(engine, edits, jobs)),
         *(backups, restores, Rollbacks(restores, holds, replayed), replayed, undos),
