@@ -263,8 +263,7 @@ def compose(
     settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger, queries: QueryEngine | None = None
 ) -> Parts:
     """The parts of the service. A test can pass another engine, catalog or ledger."""
-    queries = queries or SharedEngine(engine)
-    iceberg = settings.iceberg
+    queries, iceberg, limits = queries or SharedEngine(engine), settings.iceberg, settings.limits
     metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
     identities = compose_identities(settings, ledger)
     commits = Commits(catalog, ledger, metrics=metrics)
@@ -298,7 +297,8 @@ def compose(
         *identity_parts(settings, ledger, identities),
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
         *query_parts(settings, queries, catalog, holds, metrics),
-        *(jobs, Background(jobs, settings.limits.maintenance_threads, settings.limits.tenant_share), schedules),
+        *(jobs, schedules),
+        Background(jobs, limits.maintenance_threads, limits.pending_maintenance, limits.tenant_share),
         *(writes, bulk, RowEdits(commits, backups, edits, small_files, writes)),
         *(edits, BulkUpserts(engine, edits, jobs)),
         *(backups, restores, Rollbacks(restores, holds, replayed), replayed, undos),

@@ -23,7 +23,7 @@ async def respond(
     """The response to an event, as JSON text: `statusCode`, `headers` and `body`."""
     call.room.is_inside_json = True
     try:
-        value: Any = wire.parse(event)
+        value: Any = await pipeline.value_of(event, call)
         request, key = _request(value), _header(value, "idempotency-key")
         _take_credential(value, call)
     except FirnError as e:

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from service.catalog.tables import Table
-from service.errors import Cancelled, FirnError, ShuttingDown
+from service.errors import Cancelled, FirnError, ShuttingDown, TooManyRequests
+from service.fairness.shares import Shares
 from service.fairness.threads import FairThreads
 from service.jobs.job import Job
 from service.jobs.jobs import Jobs, error_json
@@ -19,10 +20,12 @@ Work = Callable[[Call], bytes]
 
 
 class Background:
-    """Runs a number of jobs at once; the others are queued."""
+    """Runs a number of jobs at once; a number of others are queued."""
 
-    def __init__(self, jobs: Jobs, threads: int, tenant_share: int = 100) -> None:
+    def __init__(self, jobs: Jobs, threads: int, most: int = 1000, tenant_share: int = 100) -> None:
+        """`most` is how many jobs may be queued or run."""
         self._jobs = jobs
+        self._room = Shares(most, tenant_share)
         self._pool = FairThreads(threads, "firn-background", tenant_share)
         self._changed = threading.Condition()
         self._in_progress: dict[str, Job] = {}
@@ -34,7 +37,18 @@ class Background:
         """
         if self._stopping:
             raise _stopping()
-        job = self._jobs.accept(kind, table, progress, call=call.without_key(progress), state="queued")
+        reached = self._room.take(table.name.tenant)
+        if reached is not None:
+            count, whose = (self._room.at_most, " of this tenant") if reached == "tenant" else (self._room.places, "")
+            raise TooManyRequests(
+                f"{count} jobs{whose} are queued or run already (FIRN_LIMITS__PENDING_MAINTENANCE); try again when one "
+                "has ended"
+            )
+        try:
+            job = self._jobs.accept(kind, table, progress, call=call.without_key(progress), state="queued")
+        except BaseException:
+            self._room.leave(table.name.tenant)
+            raise
         with self._changed:
             self._in_progress[job.id] = job
         try:
@@ -106,8 +120,10 @@ class Background:
 
     def _remove(self, job: Job) -> None:
         with self._changed:
-            self._in_progress.pop(job.id, None)
+            ended = self._in_progress.pop(job.id, None)
             self._changed.notify_all()
+        if ended is not None:
+            self._room.leave(ended.record.table.tenant)
 
 
 def _stopping() -> ShuttingDown:

@@ -86,7 +86,7 @@ class Pipeline:
         return await asyncio.shield(self._respond_to(body, call, key, disconnected))
 
     async def _respond_to(self, body: Any, call: Call, key: str | None, disconnected: Disconnected | None) -> Response:
-        call.size = len(body) if isinstance(body, bytes | str) else 0
+        call.size = len(body) if isinstance(body, bytes | str) else call.size
         name = NONE
 
         def parse() -> Work:
@@ -121,6 +121,13 @@ class Pipeline:
                 return await self._keys.once(call, work.key, lambda: self._run(call, work, disconnected))
         except Exception as e:
             return failure(e, call)
+
+    async def value_of(self, text: bytes | str, call: Call) -> Any:
+        """The value of JSON text that a route reads itself. It is large if its request is."""
+        call.size = len(text)
+        if call.size > _LARGE:
+            return await self._threads.parse(call.sender, call, partial(wire.parse, text))
+        return wire.parse(text)
 
     async def authenticate(self, call: Call) -> None:
         """Find out who sends a request; Unauthenticated if it does not show it."""

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from bench import report
 from bench.clients import LoadResult, compare
+from bench.flood import Flood
+from bench.flood import Plan as FloodPlan
 from bench.load import FIRST_ID, Load, Plan, Seen, parse, request_template
 from bench.measures import FIRN, Claim, Line, ratio
 from bench.stats import median, percentile
@@ -188,3 +190,25 @@ def test_the_comparison_has_every_figure_that_other_tools_have_also_if_firn_lose
         "| WRITE of 1 row: rows/s, 8 clients | **90.0 rows/s** | 20.0 rows/s | 40.0 rows/s | – |",
     ]
     assert "start" not in report.comparison(results)
+
+
+def test_a_flood_sends_every_kind_and_counts_the_answers_by_status() -> None:
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def run() -> dict[str, dict[str, int]]:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            return await Flood(FloodPlan(port, "loud", 0.3, "SELECT 1", huge_bytes=1 << 20)).run()
+
+    seen = asyncio.run(run())
+    assert seen.keys() == {"query", "heavy", "write", "slow", "huge"}
+    for statuses in seen.values():
+        assert set(statuses) <= {"429", "closed", "still open"}
+        assert sum(statuses.values()) > 0
+    assert any(b"chunked" in head for head in heads)

@@ -58,6 +58,7 @@ VALUES = {
     "mode": "auto",
     "auto_min_worth": "2.5",
     "memory_mb": "77",
+    "response_bytes": "123456",
     "small_file_threshold_mb": "33",
     "master": "local[1]",
     "driver_memory": "1g",

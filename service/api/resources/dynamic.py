@@ -19,7 +19,6 @@ from handlers.refresh_dynamic_table import RefreshDynamicTable, RefreshDynamicTa
 from handlers.refresh_history import RefreshHistory, RefreshHistoryResult
 from service.api.exchange import api_of, call_of, check_flag, disconnected, failures, read_body, response_of
 from service.errors import InvalidRequest
-from service.model import wire
 from service.operations.operation import Example
 from service.operations.operation import Request as OperationRequest
 
@@ -190,7 +189,7 @@ async def _respond(request: Request, model: type[OperationRequest], key: str | N
     api, call = api_of(request), call_of(request)
     with api.budget.hold(call.sender) as held:
         body = await read_body(request, held)
-        sent = wire.parse(body) if body.strip() else {}
+        sent = await api.pipeline.value_of(body, call) if body.strip() else {}
         if not isinstance(sent, dict):
             raise InvalidRequest("the body must be a JSON object with the fields of the operation")
         operation = get_args(model.model_fields["operation"].annotation)[0]

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -214,3 +215,21 @@ def test_a_value_that_json_does_not_have_is_refused_by_a_function_too(
     monkeypatch.setattr(composition, "_for_events", service)
     answer = lambda_handler({**V1, "body": {**REQUEST, "value": value}}, Runtime())
     assert (answer["statusCode"], wire.parse(answer["body"])["error"]["code"]) == (400, "INVALID_REQUEST")
+
+
+@pytest.mark.parametrize(("size", "elsewhere"), [(10, False), (1 << 20, True)])
+def test_a_large_event_is_parsed_beside_the_event_loop(
+    service: Service, monkeypatch: pytest.MonkeyPatch, size: int, elsewhere: bool
+) -> None:
+    parsed_on: list[bool] = []
+    parse = wire.parse
+
+    def noted(text: bytes | str) -> Any:
+        parsed_on.append(threading.current_thread() is not threading.main_thread())
+        return parse(text)
+
+    monkeypatch.setattr(wire, "parse", noted)
+    request = {"operation": "ECHO", "tenant_id": "a", "value": "x" * size}
+    answer = parse(service.answer({"source": "aws.events", "detail": request}, "r"))
+    assert answer["statusCode"] == 200
+    assert set(parsed_on) == {elsewhere}

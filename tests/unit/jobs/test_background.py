@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import Cancelled, CommitConflict, FirnError, LedgerUnavailable, ShuttingDown
+from service.errors import Cancelled, CommitConflict, FirnError, LedgerUnavailable, ShuttingDown, TooManyRequests
 from service.jobs.background import Background
 from service.jobs.job import Job
 from service.jobs.jobs import Jobs
@@ -57,8 +57,8 @@ class Work:
 class Place(Composed):
     """One thread for jobs, over a ledger of its own."""
 
-    def __init__(self, ledger_file: Path) -> None:
-        super().__init__(ledger_file, settings=Settings(limits=LimitSettings(maintenance_threads=1)))
+    def __init__(self, ledger_file: Path, limits: LimitSettings | None = None) -> None:
+        super().__init__(ledger_file, settings=Settings(limits=limits or LimitSettings(maintenance_threads=1)))
         self.table = self.catalog.create(NAME, SCHEMA, (), {})
         self.jobs, self.background = self.parts[Jobs], self.parts[Background]
         self.records = JobRecords(MuteLedger(f"sqlite:///{ledger_file}"))
@@ -110,6 +110,25 @@ def test_a_job_is_queued_then_running_then_done(place: Place) -> None:
     place.over()
     described = place.another().describe(two)
     assert (described["state"], described["kind"], described["result"]) == ("done", "COMPACT", {"success": True})
+
+
+def test_a_tenant_queues_a_share_of_the_jobs_and_another_one_still_can(tmp_path: Path) -> None:
+    limits = LimitSettings(maintenance_threads=1, pending_maintenance=4)
+    place = Place(tmp_path / "ledger.db", limits)
+    work, other = Work(), Work()
+    jobs = [place.start(work) for _ in range(3)]
+    with pytest.raises(TooManyRequests, match="3 jobs of this tenant are queued or run already"):
+        place.start(work)
+    quiet = place.catalog.create(TableName("quiet", "default", "t"), SCHEMA, (), {})
+    last = place.background.start("COMPACT", quiet, Progress(), Call("r"), other)
+    with pytest.raises(TooManyRequests, match="4 jobs are queued or run already"):
+        place.background.start("COMPACT", quiet, Progress(), Call("r"), other)
+    work.go_on.set()
+    other.go_on.set()
+    place.over()
+    assert [place.state(job) for job in (*jobs, last)] == ["done"] * 4
+    assert place.background._room.taken == 0
+    place.background.close(30)
 
 
 def test_progress_is_told_while_it_runs_and_kept_after(place: Place) -> None:
