@@ -303,5 +303,7 @@ def test_a_long_frame_that_is_computed_for_each_row_is_refused() -> None:
 def test_lambda_functions_cannot_make_the_check_itself_expensive() -> None:
     body = variable(1)
     for _ in range(14):
-        body = fn("ArrayAggregate", fn("CreateArray", lit(1)), lit("a"), function(fn("Concat", body, variable(1)), 1, 2))
+        body = fn(
+            "ArrayAggregate", fn("CreateArray", lit(1)), lit("a"), function(fn("Concat", body, variable(1)), 1, 2)
+        )
     too_large(body)
