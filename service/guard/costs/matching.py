@@ -8,7 +8,10 @@ from service.guard.costs.limits import shown, sql_name, too_expensive
 from service.model.patterns.backtracking import MOST_STEPS, TEXT_LENGTH, backtracking, like_steps
 
 _EXPRESSIONS = {"RLike", "RegExpExtract", "RegExpExtractAll", "RegExpReplace", "RegExpInStr", "StringSplit"}
-PATTERNS = frozenset({*_EXPRESSIONS, "StringToMap", "Like"})
+_EXPRESSIONS |= {"RegExpCount", "RegExpSubStr"}
+_URLS = {"ParseUrl", "TryParseUrl"}
+_LIKES = {"Like", "ILike"}
+PATTERNS = frozenset({*_EXPRESSIONS, *_URLS, *_LIKES, "StringToMap"})
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
 _WAY_OUT = "Use fewer repetitions, such as one [^,]* between commas, or LIKE with fewer %"
 
@@ -17,11 +20,11 @@ def steps(name: str, args: Sequence[Bound]) -> float:
     """The most steps of matching the pattern in a text. Raises QueryTooExpensive if they are too many, or if a regular
     expression is not a literal."""
     length = max(args[0].size, 1.0)
-    if name == "Like":
+    if name in _LIKES:
         found = length if args[1].text is None else like_steps(args[1].text, length)
         _check(found, "LIKE", args[1].text)
         return 0.0
-    for pattern in args[1:] if name == "StringToMap" else args[1:2]:
+    for pattern in args[2:] if name in _URLS else args[1:] if name == "StringToMap" else args[1:2]:
         check_pattern(sql_name(name), pattern, length)
     return 0.0
 
