@@ -11,7 +11,6 @@ from typing import Any
 from service.guard.costs.bounds import Bound, column, literal
 from service.guard.costs.functions import RULES, made_of
 from service.guard.costs.limits import QueryLimits, shown, shown_bytes, sql_name, too_expensive
-from service.guard.costs.matching import check_pattern
 from service.guard.functions import split_words
 from service.guard.nodes import Node, is_plan_class
 
@@ -36,7 +35,6 @@ _FORMATS = split_words(
     """
 )
 _MOST_SCHEMA, _MOST_FORMAT = 20_000.0, 1_000.0
-_URLS = frozenset({"parse_url", "try_parse_url"})
 _NOT_FOLDED = frozenset({"LambdaFunction", "UnresolvedNamedLambdaVariable"})
 
 
@@ -90,9 +88,7 @@ class _Literals:
         return found
 
     def check_arguments(self, name: str, args: list[Bound]) -> None:
-        """Some arguments are programs: schemas, formats and patterns."""
-        if name in _URLS and len(args) > 2:
-            check_pattern(name, args[2], args[0].size)
+        """Some arguments are programs: schemas and formats."""
         for names, most, what in ((_SCHEMAS, _MOST_SCHEMA, "schema"), (_FORMATS, _MOST_FORMAT, "format")):
             if name in names and len(args) > 1 and args[1].known and args[1].size > most:
                 raise too_expensive(
