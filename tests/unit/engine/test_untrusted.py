@@ -50,9 +50,8 @@ def test_a_result_that_spark_finds_too_large_is_too_expensive() -> None:
 def test_an_error_that_is_known_stays_what_it_is() -> None:
     assert answer(java("org.apache.iceberg.exceptions.ServiceUnavailableException"))[0] == "CATALOG_UNAVAILABLE"
     assert answer(java("org.apache.iceberg.exceptions.NoSuchTableException"))[0] == "TABLE_NOT_FOUND"
-    assert (
-        answer(AnalysisException(errorClass="DIVIDE_BY_ZERO", messageParameters={"config": ""}))[0] == "INVALID_QUERY"
-    )
+    state = "[DIVIDE_BY_ZERO] Division by zero. Use try_divide. SQLSTATE: 22012"
+    assert answer(java(SPARK, message=state))[2].endswith("divide by nullif(divisor, 0) to get null instead")
 
 
 def test_a_defect_of_firn_is_not_the_query_s_fault() -> None:
