@@ -1,5 +1,6 @@
 """Bounds of the rows of an analysed plan, and through them of all that a query computes."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -230,10 +231,9 @@ class PlanCosts:
             self._check_frames(child, rows)
         if node.name != "SpecifiedWindowFrame" or node.children[0].name == "UnboundedPreceding$":
             return
-        sides = [side.fields.get("value") for side in node.children if side.name in ("Literal", "UnaryMinus")]
-        by_rows = "RowFrame" in str(node.fields.get("frameType"))
-        ends = node.children[1].name != "UnboundedFollowing$"
-        length = sum(abs(literal(side, "integer").high) for side in sides if side) + 1 if by_rows and ends else rows
+        length = sum(_frame_rows(side) for side in node.children)
+        if "RowFrame" not in str(node.fields.get("frameType")):
+            length = rows
         if rows * min(length, rows) > self._limits.rows * 100:
             raise too_expensive(
                 f"a window frame of {shown(min(length, rows))} rows is computed for each of {shown(rows)} rows",
@@ -338,6 +338,15 @@ def _output(node: Node, rows: PlanRows) -> list[int]:
     if node.name in ("Union", "Intersect", "Except"):
         return _output(node.children[0], rows)
     return list(rows.columns)
+
+
+def _frame_rows(side: Node) -> float:
+    """How many rows before or after its own a side of a frame reaches."""
+    if side.name == "UnaryMinus":
+        return _frame_rows(side.children[0])
+    if side.name == "Literal":
+        return abs(literal(side.fields.get("value"), "integer").high)
+    return 1.0 if side.name == "CurrentRow$" else math.inf
 
 
 def _filters(plan: Node) -> Iterator[Node]:
