@@ -143,7 +143,7 @@ def translated(error: Exception) -> Exception:
             return errors.StorageUnavailable(f"the storage refused: {_first_line(message)}")
     if any(name.startswith(_STORAGE) for name, _ in chain):
         return errors.StorageUnavailable(f"the storage failed: {_first_line(chain[-1][1])}")
-    if any(name in _OF_VALUES for name, _ in chain) and _EVALUATED.search(str(error)):
+    if any(name in _OF_VALUES for name, _ in chain) and _EVALUATED.search(_stack(error)):
         return errors.InvalidQuery(f"{NOT_COMPUTED}: an argument of a function is out of its range")
     return error
 
@@ -185,6 +185,14 @@ def chain_of(error: Exception) -> Iterator[tuple[str, str]]:
             throwable = throwable.getCause()
     except (Py4JError, ConnectionError):
         return
+
+
+def _stack(error: Exception) -> str:
+    """The Java stack of an error; empty if the JVM does not respond."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def _sql_state(error: Exception) -> str:

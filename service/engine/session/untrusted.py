@@ -5,16 +5,29 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JJavaError
+
 from service.engine.session.translate import NOT_COMPUTED, chain_of, is_lost, is_odd, translated
 from service.errors import EngineUnavailable, FirnError, InvalidQuery, QueryTooExpensive
 
 log = logging.getLogger("firn.engine")
 _CLASS = re.compile(r"\b(?:[a-z_$][\w$]*\.){2,}[A-Z][\w$.]*(?:: )?")
 _PATH = re.compile(r"(?:\w+:/)?(?:/[\w.@%+-]+){2,}/?")
-_PLAIN = re.compile(r"[\w ,.;:'\"()\[\]{}<>=+*/%&#!?|^$@~`-]{3,300}")
+_PLAIN = re.compile(r"[\w ,.;:'\"()\[\]{}<>=+*/%&#!?|^$@~`…-]{3,300}")
+_WORDS = re.compile(r"[A-Za-z]{2,} +[A-Za-z]")
+_OUT_OF_RANGE = "an argument of a function is out of its range"
+_UNKNOWN = "Spark cannot compute one of its expressions; check their arguments, and simplify them one by one"
 _TOO_MUCH = ("OutOfMemoryError", "TooLargeResult", "BufferHolder", "maxResultSize", "Cannot grow", "53200")
 # Spark's own name for an error that it did not expect.
-_UNEXPECTED = ("INTERNAL_ERROR", "You hit a bug", "assertion failed", "None.get", "scala.MatchError", "Couldn't find")
+_UNEXPECTED = (
+    "INTERNAL_ERROR",
+    "You hit a bug",
+    "assertion failed",
+    "None.get",
+    "MatchError",
+    "(of class ",
+    "Couldn't find",
+)
 _FROM_VALUES = ("Arithmetic", "DateTime", "NumberFormat", "IndexOutOfBounds", "NegativeArraySize")
 
 
@@ -26,13 +39,18 @@ def untrusted() -> Iterator[None]:
     except FirnError:
         raise
     except Exception as e:
-        if is_lost(e) or is_odd(e):
+        error = e if is_lost(e) or is_odd(e) else of_query(e)
+        if error is e:
             raise
-        raise of_query(e) from e
+        raise error from e
 
 
 def of_query(error: Exception) -> Exception:
-    """The error that the sender of a query sees."""
+    """The error that the sender of a query sees, or the same exception if it is a defect of Firn."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, Py4JJavaError | PySparkException | ValueError | ArithmeticError | NotImplementedError):
+        return translated(error)
     chain = list(chain_of(error))
     shown = " ".join(f"{name} {message}" for name, message in chain)
     if any(sign in shown for sign in _TOO_MUCH):
@@ -51,8 +69,9 @@ def of_query(error: Exception) -> Exception:
     if found is not error:
         return _plain(found)
     log.warning("a query in SQL failed in an unusual way: %s", shown[:2000])
-    what = NOT_COMPUTED if any(part in name for name, _ in chain for part in _FROM_VALUES) else "the query failed"
-    return InvalidQuery(f"{what}: {reason(chain)}", field="sql")
+    if any(part in name for name, _ in chain for part in _FROM_VALUES):
+        return InvalidQuery(f"{NOT_COMPUTED}: {_reason(chain, _OUT_OF_RANGE)}", field="sql")
+    return InvalidQuery(f"the query failed: {_reason(chain, _UNKNOWN)}", field="sql")
 
 
 def _plain(found: Exception) -> Exception:
@@ -62,10 +81,11 @@ def _plain(found: Exception) -> Exception:
     return found
 
 
-def reason(chain: list[tuple[str, str]]) -> str:
+def _reason(chain: list[tuple[str, str]], otherwise: str) -> str:
     """What the innermost cause says that says something, without names of classes and paths."""
-    for _, message in reversed(chain):
+    for name, message in reversed(chain):
         line = _PATH.sub("…", _CLASS.sub("", message.strip().partition("\n")[0])).strip(" .:")
-        if _PLAIN.fullmatch(line) and line != "null" and not any(sign in message for sign in _UNEXPECTED):
+        unexpected = any(sign in f"{name} {message}" for sign in _UNEXPECTED)
+        if _PLAIN.fullmatch(line) and _WORDS.search(line) and not unexpected:
             return line
-    return "Spark cannot compute one of its expressions; check their arguments, and simplify them one by one"
+    return otherwise

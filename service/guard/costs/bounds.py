@@ -158,7 +158,7 @@ def hull(bounds: Iterable[Bound]) -> Bound:
 
 def numbers(low: float, high: float, args: Iterable[Bound]) -> Bound:
     """A number in this range, made of these arguments."""
-    low, high = (0.0 if math.isnan(n) else n for n in (low, high))
+    low, high = -math.inf if math.isnan(low) else low, math.inf if math.isnan(high) else high
     return Bound(NUMBER_BYTES, min(low, high), max(low, high), known=all(one.known for one in args))
 
 

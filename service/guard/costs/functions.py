@@ -22,7 +22,7 @@ SMALL = split_words(
     """
     Ascii BitLength BitwiseCount DayOfMonth DayOfWeek DayOfYear Hour HourOfTime Length LengthOfJsonArray Minute Month
     OctetLength Quarter Second Size ArraySize StringInstr StringLocate WeekDay WeekOfYear Year YearOfWeek FindInSet
-    ArrayPosition
+    ArrayPosition DatePart Extract
     """
 )
 _YES_OR_NO = split_words(
@@ -34,7 +34,7 @@ _YES_OR_NO = split_words(
 )
 # How many times larger than its arguments a text can become.
 _GROWTH = {
-    **dict.fromkeys(("Lower", "Upper", "InitCap", "UrlEncode", "Invoke", "StaticInvoke", "Mask"), 4.0),
+    **dict.fromkeys(("UrlEncode", "Invoke", "StaticInvoke", "Mask"), 4.0),
     **dict.fromkeys(("Base64", "Hex", "Quote", "StringTranslate", "Encode", "StringDecode", "Decode"), 4.0),
     **dict.fromkeys(("StructsToJson", "StructsToCsv", "Bin", "Conv"), 8.0),
 }
@@ -207,7 +207,7 @@ def _power(args: Sequence[Bound]) -> Bound:
     base, exponent = max(abs(args[0].low), abs(args[0].high)), args[1].high
     try:
         most = max(base**exponent, 1.0)
-    except OverflowError:
+    except (OverflowError, ZeroDivisionError):
         most = math.inf
     return numbers(-most, most, args)
 
@@ -246,6 +246,24 @@ def _months_later(args: Sequence[Bound]) -> Bound:
 
 def _of_year(args: Sequence[Bound]) -> Bound:
     return numbers((args[0].low - 1970) * 366, (args[0].high - 1969) * 366, args)
+
+
+def _written_date(args: Sequence[Bound]) -> Bound:
+    if len(args) > 1:  # with a format
+        return _now(args)
+    return numbers(args[0].low, args[0].high, args[:1])
+
+
+def _written_time(args: Sequence[Bound]) -> Bound:
+    if len(args) > 1:
+        return _now_time(args)
+    times = DAY if max(abs(args[0].low), abs(args[0].high)) < _DAYS else 1
+    return numbers(args[0].low * times, args[0].high * times, args[:1])
+
+
+def _cased(args: Sequence[Bound]) -> Bound:
+    text = args[0].text
+    return replace(_texts(args, None if text is None else text.lower()), size=args[0].size * _CHARACTER)
 
 
 def _last(args: Sequence[Bound]) -> Bound:
@@ -300,7 +318,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Remainder", "Pmod", "TryMod", "BitwiseAnd"), _remainder), "Pow": _power,
     "UnaryMinus": _negative, "Abs": _absolute, "ShiftLeft": _shifted, "Uniform": _between,
     **dict.fromkeys(("Round", "BRound", "Ceil", "Floor", "RoundCeil", "RoundFloor", "Rint"), _rounded),
-    **dict.fromkeys(("ParseToDate", "TruncDate", "LastDay", "NextDay"), _date),
+    **dict.fromkeys(("TruncDate", "LastDay", "NextDay"), _date), "ParseToDate": _written_date,
+    **dict.fromkeys(("ParseToTimestamp", "GetTimestamp"), _written_time),
+    **dict.fromkeys(("Lower", "Upper", "InitCap"), _cased),
     **dict.fromkeys(("DateAddInterval", "TimestampAddInterval", "TimeAdd", "DateAddYMInterval"), _moved),
     **dict.fromkeys(("TimestampAddYMInterval", "DatetimeSub"), _moved), "DateAdd": _add, "DateSub": _subtract,
     "DateDiff": _subtract, "AddMonths": _months_later, "MakeDate": _of_year, "TruncTimestamp": _last,
@@ -322,7 +342,9 @@ def made_of(name: str, args: Sequence[Bound]) -> Bound:
         return numbers(0, 1, args)
     if name in SMALL:
         most = max([args[0].size, args[0].items] if args else [1.0])
-        return numbers(0, max(most, 10_000.0 if name.startswith(("Year", "Day", "Week")) else 60.0), args)
+        return numbers(
+            0, max(most, 10_000.0 if name.startswith(("Year", "Day", "Week", "DatePart", "Extract")) else 60.0), args
+        )
     return _unknown(name, args)
 
 

@@ -75,8 +75,10 @@ def sql_name(class_name: str) -> str:
 
 def shown(number: float) -> str:
     """A number of any size as text."""
+    if not number < float("inf"):
+        return "endlessly many"
     if number >= 1e15:
-        return f"about {number:.0e}" if number < float("inf") else "without a bound"
+        return f"about {number:.0e}"
     return f"{int(number):,}"
 
 

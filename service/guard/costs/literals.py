@@ -4,6 +4,7 @@ LIMIT, `stack`, schemas, formats and other arguments that must be constant are c
 plan.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 from service.guard.costs.bounds import Bound, column, literal
 from service.guard.costs.functions import RULES, made_of
 from service.guard.costs.limits import QueryLimits, shown, shown_bytes, sql_name, too_expensive
-from service.guard.costs.matching import check_pattern
 from service.guard.functions import split_words
 from service.guard.nodes import Node, is_plan_class
 
@@ -35,8 +35,7 @@ _FORMATS = split_words(
     unix_timestamp
     """
 )
-_MOST_SCHEMA, _MOST_FORMAT = 20_000.0, 1_000.0
-_URLS = frozenset({"parse_url", "try_parse_url"})
+_MOST_SCHEMA, _MOST_FORMAT, _MOST_DEPTH = 20_000.0, 1_000.0, 62
 _NOT_FOLDED = frozenset({"LambdaFunction", "UnresolvedNamedLambdaVariable"})
 
 
@@ -90,9 +89,13 @@ class _Literals:
         return found
 
     def check_arguments(self, name: str, args: list[Bound]) -> None:
-        """Some arguments are programs: schemas, formats and patterns."""
-        if name in _URLS and len(args) > 2:
-            check_pattern(name, args[2], args[0].size)
+        """Some arguments are programs: schemas and formats."""
+        if name in _SCHEMAS and len(args) > 1 and _depth(args[1].text or "") > _MOST_DEPTH:
+            raise too_expensive(
+                f"the schema of {name} is nested {_depth(args[1].text or '')} levels deep",
+                f"{_MOST_DEPTH} are allowed",
+                "Flatten it",
+            )
         for names, most, what in ((_SCHEMAS, _MOST_SCHEMA, "schema"), (_FORMATS, _MOST_FORMAT, "format")):
             if name in names and len(args) > 1 and args[1].known and args[1].size > most:
                 raise too_expensive(
@@ -100,6 +103,15 @@ class _Literals:
                     f"{shown(most)} are allowed",
                     "Shorten it",
                 )
+
+
+def _depth(schema: str) -> int:
+    """How deeply a schema is nested."""
+    depth = deepest = 0
+    for sign in re.findall("[<>]", schema):
+        depth += 1 if sign == "<" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 _RULED = frozenset({*RULES, "Length", "Size", "Upper", "Lower", "Hex", "Base64", "StringTranslate"})

@@ -8,33 +8,31 @@ from service.guard.costs.limits import shown, sql_name, too_expensive
 from service.model.patterns.backtracking import MOST_STEPS, TEXT_LENGTH, backtracking, like_steps
 
 _EXPRESSIONS = {"RLike", "RegExpExtract", "RegExpExtractAll", "RegExpReplace", "RegExpInStr", "StringSplit"}
-PATTERNS = frozenset({*_EXPRESSIONS, "StringToMap", "Like"})
+_EXPRESSIONS |= {"RegExpCount", "RegExpSubStr"}
+_URLS = {"ParseUrl", "TryParseUrl"}
+_LIKES = {"Like", "ILike"}
+PATTERNS = frozenset({*_EXPRESSIONS, *_URLS, *_LIKES, "StringToMap"})
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
 _WAY_OUT = "Use fewer repetitions, such as one [^,]* between commas, or LIKE with fewer %"
 
 
-def steps(name: str, args: Sequence[Bound]) -> float:
-    """The most steps of matching the pattern in a text. Raises QueryTooExpensive if they are too many, or if a regular
-    expression is not a literal."""
+def check_patterns(name: str, args: Sequence[Bound]) -> None:
+    """Raise QueryTooExpensive if matching the pattern in a text may take too many steps, or if a regular expression is
+    not a literal."""
     length = max(args[0].size, 1.0)
-    if name == "Like":
-        found = length if args[1].text is None else like_steps(args[1].text, length)
-        _check(found, "LIKE", args[1].text)
-        return 0.0
-    for pattern in args[1:] if name == "StringToMap" else args[1:2]:
-        check_pattern(sql_name(name), pattern, length)
-    return 0.0
-
-
-def check_pattern(function: str, pattern: Bound, length: float) -> None:
-    """Raise QueryTooExpensive if a regular expression may take too long for a text of this length, or is no literal."""
-    if pattern.text is None:
-        raise too_expensive(
-            f"the regular expression of {function} is not a literal, so nobody knows how long it takes",
-            "a literal is allowed",
-            "Write it as a literal or a parameter; for plain text use contains, replace or split_part",
-        )
-    _check(max(length, backtracking(pattern.text).steps(length)), function, pattern.text)
+    if name in _LIKES:
+        if args[1].text is not None:
+            _check(like_steps(args[1].text, length), "LIKE", args[1].text)
+        return
+    for pattern in args[2:] if name in _URLS else args[1:] if name == "StringToMap" else args[1:2]:
+        if pattern.text is not None:
+            _check(max(length, backtracking(pattern.text).steps(length)), sql_name(name), pattern.text)
+        elif not pattern.known or pattern.size:  # it is not null
+            raise too_expensive(
+                f"the regular expression of {sql_name(name)} is not a literal, so nobody knows how long it takes",
+                "a literal is allowed",
+                "Write it as a literal or a parameter; for plain text use contains, replace or split_part",
+            )
 
 
 def check_hidden_patterns(plan_json: str, text: str) -> None:
@@ -46,10 +44,10 @@ def check_hidden_patterns(plan_json: str, text: str) -> None:
         _check(like_steps(pattern, TEXT_LENGTH), "LIKE", pattern)
 
 
-def _check(steps: float, name: str, pattern: str | None) -> None:
+def _check(steps: float, name: str, pattern: str) -> None:
     if steps > MOST_STEPS:
         raise too_expensive(
-            f"{name} with the pattern {(pattern or '')[:60]!r} may take {_shown(steps)} steps for one text",
+            f"{name} with the pattern {pattern[:60]!r} may take {_shown(steps)} steps for one text",
             f"{shown(MOST_STEPS)} are allowed",
             _WAY_OUT,
         )

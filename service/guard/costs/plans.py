@@ -1,5 +1,6 @@
 """Bounds of the rows of an analysed plan, and through them of all that a query computes."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -7,13 +8,13 @@ from service.guard.costs.bounds import Bound, column, hull, literal
 from service.guard.costs.joins import equal_columns, is_joined
 from service.guard.costs.limits import ASSUMED_ROWS, QueryLimits, shown, shown_bytes, too_expensive
 from service.guard.costs.values import Evaluation, grown
-from service.guard.nodes import Node, id_of, tree
+from service.guard.nodes import Node, id_of, tree, trees_in
 
 # How often Spark repeats a recursive query, and how many rows it may make (its defaults).
 _LEVELS = 100.0
 _RECURSIVE_ROWS = 1_000_000.0
 _MOST_LEVELS = 1_000.0
-_VISITS = 10
+_VISITS = 5
 # PlanRows that are narrower than this are not worth counting.
 _WIDE = 16_384.0
 _COSTLY_ROW = 10_000.0
@@ -79,7 +80,7 @@ class PlanCosts:
         if node.name == "Filter":
             condition = node.trees("condition")
             below = self.rows(node.children[0], [*equal, *equal_columns(condition)])
-            return self._computed(node, below, [])
+            return self._computed(node, below)
         if node.name == "Join":
             return self._joined(node, equal)
         special = _SPECIAL.get(node.name)
@@ -90,7 +91,7 @@ class PlanCosts:
         if not inputs:
             return self._leaf(node)
         merged = PlanRows(inputs[0].count, {i: b for one in inputs for i, b in one.columns.items()})
-        return self._computed(node, merged, node.trees("projectList"))
+        return self._computed(node, merged, "projectList")
 
     def _visit(self) -> None:
         """Count the nodes that are looked at: lambda functions in lambda functions are looked at several times."""
@@ -116,16 +117,16 @@ class PlanCosts:
         return below if known is None else replace(below, count=float(known))
 
     def _computed(
-        self, node: Node, below: PlanRows, outputs: list[Node], grouped: bool | None = None, count: float | None = None
+        self, node: Node, below: PlanRows, field: str = "", grouped: bool | None = None, count: float | None = None
     ) -> PlanRows:
-        """The rows with the expressions of a node, of which the outputs make columns."""
+        """The rows with the expressions of a node, of which those in `field` make columns."""
         rows = below.count
         evaluation = Evaluation(self._limits, below.columns, self._subquery, self._visit, rows, bool(grouped))
-        made = {output.expr_id: evaluation.bound(output) for output in outputs}
-        listed = {id(output.fields) for output in outputs}
-        for one in node.all_trees():
-            if id(one.fields) not in listed:
-                evaluation.bound(one)
+        made = {one.expr_id: evaluation.bound(one) for one in node.trees(field) if one.name != "AttributeReference"}
+        for name, value in node.fields.items():
+            if name != field and isinstance(value, list):
+                for one in trees_in(value):
+                    evaluation.bound(one)
         steps = evaluation.steps if grouped is None else evaluation.steps_in_aggregates
         if steps > _COSTLY_ROW and steps * rows > self._limits.rows * 100:
             raise too_expensive(
@@ -172,7 +173,7 @@ class PlanCosts:
                 "a join without an equality between columns of both sides",
                 "Join on equal columns, or filter both sides first",
             )
-        return self._computed(node, PlanRows(count, columns), [])
+        return self._computed(node, PlanRows(count, columns))
 
     def _lateral(self, node: Node) -> PlanRows:
         left = self.rows(node.children[0], ())
@@ -215,15 +216,14 @@ class PlanCosts:
     def _aggregated(self, node: Node) -> PlanRows:
         below = self.rows(node.children[0], ())
         grouped = bool(node.trees("groupingExpressions"))
-        outputs = node.trees("aggregateExpressions")
-        return self._computed(node, below, outputs, grouped, below.count if grouped else 1.0)
+        return self._computed(node, below, "aggregateExpressions", grouped, below.count if grouped else 1.0)
 
     def _windowed(self, node: Node) -> PlanRows:
         below = self.rows(node.children[0], ())
         grouped = bool(node.trees("partitionSpec"))
         for one in node.trees("windowExpressions"):
             self._check_frames(one, below.count / (100 if grouped else 1))
-        return self._computed(node, below, node.trees("windowExpressions"), grouped)
+        return self._computed(node, below, "windowExpressions", grouped)
 
     def _check_frames(self, node: Node, rows: float) -> None:
         """Refuse frames that are computed again for each row, and are long."""
@@ -231,10 +231,9 @@ class PlanCosts:
             self._check_frames(child, rows)
         if node.name != "SpecifiedWindowFrame" or node.children[0].name == "UnboundedPreceding$":
             return
-        sides = [side.fields.get("value") for side in node.children if side.name in ("Literal", "UnaryMinus")]
-        by_rows = "RowFrame" in str(node.fields.get("frameType"))
-        ends = node.children[1].name != "UnboundedFollowing$"
-        length = sum(abs(literal(side, "integer").high) for side in sides if side) + 1 if by_rows and ends else rows
+        length = sum(_frame_rows(side) for side in node.children)
+        if "RowFrame" not in str(node.fields.get("frameType")):
+            length = rows
         if rows * min(length, rows) > self._limits.rows * 100:
             raise too_expensive(
                 f"a window frame of {shown(min(length, rows))} rows is computed for each of {shown(rows)} rows",
@@ -246,7 +245,7 @@ class PlanCosts:
         below = self.rows(node.children[0], ())
         projections = node.fields.get("projections") or []
         first = [tree(one) for one in projections[0]] if projections else []
-        found = self._computed(node, below, [])
+        found = self._computed(node, below)
         count = self._checked(
             below.count * max(len(projections), 1),
             [below.count, float(len(projections))],
@@ -339,6 +338,15 @@ def _output(node: Node, rows: PlanRows) -> list[int]:
     if node.name in ("Union", "Intersect", "Except"):
         return _output(node.children[0], rows)
     return list(rows.columns)
+
+
+def _frame_rows(side: Node) -> float:
+    """How many rows before or after its own a side of a frame reaches."""
+    if side.name == "UnaryMinus":
+        return _frame_rows(side.children[0])
+    if side.name == "Literal":
+        return abs(literal(side.fields.get("value"), "integer").high)
+    return 1.0 if side.name == "CurrentRow$" else math.inf
 
 
 def _filters(plan: Node) -> Iterator[Node]:

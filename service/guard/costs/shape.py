@@ -13,6 +13,7 @@ from service.model.schema.types import fold_case
 
 # What planning an operator costs, compared with an expression.
 _OPERATOR = 20.0
+_SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"})
 _GROUPING_SETS = 256.0
 _PIVOTED = 1_000
 _WINDOWS = 1_000.0
@@ -34,7 +35,8 @@ def check_shape(plan: Node, limits: QueryLimits) -> None:
 
 
 def _shape(node: Node, names: Mapping[str, _Shape], limits: QueryLimits) -> _Shape:
-    found = _Shape(_OPERATOR if is_plan_class(str(node.fields["class"])) else 1.0)
+    is_operator = is_plan_class(str(node.fields["class"])) or node.name in _SUBQUERIES
+    found = _Shape(_OPERATOR if is_operator else 1.0)
     if node.name == "UnresolvedWith":
         names = _named(node, names, limits)
     elif node.name == "UnresolvedRelation":

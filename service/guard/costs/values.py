@@ -91,7 +91,7 @@ class Evaluation:
         if node.name == "Levenshtein":
             self.step(args[0].size * args[1].size)
         elif node.name in matching.PATTERNS:
-            self.step(matching.steps(node.name, args))
+            matching.check_patterns(node.name, args)
         elif node.name in _PAIRWISE and any(a.inside.element for a in args):
             # Elements without an order are compared each with each.
             self.step(max(a.items for a in args) ** 2)

@@ -40,7 +40,7 @@ class Backtracking:
         if self.is_recursive and length > _STACK:
             return math.inf
         if self.is_exponential:
-            return math.pow(2.0, min(length, 1000.0))
+            return length * math.pow(2.0, min(length, 1000.0))
         return math.exp(min(self.degree * math.log(length) - math.lgamma(self.degree + 1), 700.0))
 
 

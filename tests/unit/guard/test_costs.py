@@ -307,3 +307,16 @@ def test_lambda_functions_cannot_make_the_check_itself_expensive() -> None:
             "ArrayAggregate", fn("CreateArray", lit(1)), lit("a"), function(fn("Concat", body, variable(1)), 1, 2)
         )
     too_large(body)
+
+
+@pytest.mark.parametrize("kind", ["RegExpCount", "RegExpSubStr", "RegExpInStr", "StringSplit", "RegExpExtract"])
+def test_every_function_with_a_regular_expression_is_checked(kind: str) -> None:
+    value(fn(kind, col(1), lit("[0-9]+")))
+    too_large(fn(kind, col(1), lit("(a+)+b")))
+    too_large(fn(kind, col(1), col(2)))
+
+
+def test_the_key_of_a_url_is_a_regular_expression_and_ilike_a_like() -> None:
+    value(fn("ParseUrl", col(1), lit("QUERY"), lit("key")))
+    too_large(fn("ParseUrl", col(1), lit("QUERY"), lit("(a+)+b")))
+    too_large(fn("ILike", col(1), lit("%a%a%a%a%a%a%a%b")))
