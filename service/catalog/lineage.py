@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 
 from service.catalog.files.data_files import is_readable
-from service.catalog.files.manifests import applies_to
+from service.catalog.files.manifests import DeleteEntry, delete_entries
 from service.catalog.tables import Table, leaves_rows, summary_of
 from service.catalog.translate import translated
 from service.model.names import BATCH_PROPERTY, EDIT_PROPERTY, KEYS_PROPERTY, RESERVED_COLUMN_PREFIX, RESTORED_PROPERTY
@@ -169,16 +169,15 @@ def file_changes(table: Table, commit: Commit) -> FileChanges:
         for manifest in _manifests(table, commit.snapshot_id):
             if manifest.added_snapshot_id != commit.snapshot_id:
                 continue
-            for entry in manifest.fetch_manifest_entry(table.iceberg.io, discard_deleted=False):
-                if entry.snapshot_id != commit.snapshot_id or entry.status == ManifestEntryStatus.EXISTING:
-                    continue
-                file, is_gone = entry.data_file, entry.status == ManifestEntryStatus.DELETED
-                if file.content == DataFileContent.DATA:
-                    (removed if is_gone else added)[file.file_path] = file.record_count
-                    continue
-                path = applies_to(file.content, file.lower_bounds, file.upper_bounds, _referenced(file))
-                if path is not None and is_readable(file.file_path):
-                    (went if is_gone else came).setdefault(path, []).append(file.file_path)
+            if manifest.content == ManifestContent.DELETES:
+                for one in _deletes_of(table, manifest, commit):
+                    if one.applies_to is not None and is_readable(one.path):
+                        side = went if one.status == ManifestEntryStatus.DELETED else came
+                        side.setdefault(one.applies_to, []).append(one.path)
+                continue
+            for path, rows, status, by in _entries(table, manifest):
+                if by == commit.snapshot_id and status != ManifestEntryStatus.EXISTING:
+                    (removed if status == ManifestEntryStatus.DELETED else added)[path] = rows
     deleted = {
         path: DeletedRows(tuple(some), tuple(went.get(path, ()))) for path, some in came.items() if path not in removed
     }
@@ -269,10 +268,11 @@ def _data_manifests(table: Table, snapshot_id: int | None) -> list[ManifestFile]
     return [m for m in _manifests(table, snapshot_id) if m.content == ManifestContent.DATA]
 
 
-def _referenced(file: DataFile) -> str | None:
-    """The data file that a delete file names in a field of its own, if PyIceberg knows that field."""
-    found: str | None = getattr(file, "referenced_data_file", None)
-    return found
+def _deletes_of(table: Table, manifest: ManifestFile, commit: Commit) -> list[DeleteEntry]:
+    """The delete files that a commit added or removed, of a manifest of its own."""
+    listed = delete_entries(table.iceberg.io.new_input(manifest.manifest_path))
+    ours = (one for one in listed if one.snapshot_id in (None, commit.snapshot_id))
+    return [one for one in ours if one.status != ManifestEntryStatus.EXISTING]
 
 
 def _entries(table: Table, manifest: ManifestFile) -> Iterator[tuple[str, int, ManifestEntryStatus, int | None]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
 
+from service.catalog.files.data_files import list_files
 from service.catalog.tables import Catalog
 from service.commits.commit import Commits
 from service.edits.undo import Undos
@@ -144,6 +146,29 @@ def test_a_delete_is_taken_back_whether_it_took_whole_files_or_some_rows(shop: S
     assert shop.undo(some)["records_restored"] == 2
     assert shop.undo(whole)["records_restored"] == 1
     assert shop.rows() == [(1, "a", 1), (1, "a", 1), (2, "b", None), (3, "c", 3), (9, "z", 9)]
+
+
+def test_an_edit_is_taken_back_that_wrote_a_small_file_again_and_deleted_rows_of_a_large_one_by_place(
+    firn: Firn, tenant: str
+) -> None:
+    shop, noise = Shop(firn, tenant), Random(1)
+    shop.write(*((n, noise.randbytes(1000).hex(), n) for n in range(1200)))
+    shop.write((2000, "a", 5), (2001, "b", 6))
+    before = shop.rows()
+    # Found by a scan, since a text pattern is left to Spark.
+    either = [{"n": {"lt": 2}}, {"kind": {"starts_with": "a"}, "id": {"gte": 2000}}]
+    large, small = sorted(list_files(shop.loaded).data, key=lambda file: -file.rows)
+    updated = shop.update(-1, **{"or": either})
+    files = {file.path: file.deleted for file in list_files(shop.loaded).data}
+    assert files[large.path] == 2
+    assert small.path not in files
+    after = [row if row[2] not in (0, 1) and row[0] != 2000 else (*row[:2], -1) for row in before]
+    assert shop.rows() == sorted(after, key=lambda row: row[0])
+    deleted = shop.delete(expression="n < 3")
+    assert [row[0] for row in shop.rows()] == [*range(3, 1200), 2001]
+    shop.undo(deleted)
+    shop.undo(updated)
+    assert shop.rows() == before
 
 
 def test_an_upsert_an_overwrite_and_a_deduplicate_are_taken_back(shop: Shop) -> None:

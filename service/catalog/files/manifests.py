@@ -6,6 +6,7 @@ A check for small files needs no statistics, and nearly all manifests of a table
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +20,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 # Iceberg's field ids, and the positions we read them into. Manifests of format 1 list data files and have no `content`.
-_ENTRY = {0: 0, 2: 1, 3: 2}  # status, data_file, sequence_number
+_ENTRY = {0: 0, 2: 1, 3: 2, 1: 3}  # status, data_file, sequence_number, snapshot_id
 _DATA_FILE = {134: 0, 100: 1, 104: 2, 103: 3, 102: 4}  # content, file_path, file_size_in_bytes, record_count, partition
 _BOUNDED_FILE = {134: 0, 100: 1, 125: 2, 128: 3}  # content, file_path, lower_bounds, upper_bounds
 # content, record_count, lower_bounds, upper_bounds, referenced_data_file, file_path
@@ -32,7 +33,7 @@ def live_files(manifest: InputFile) -> Iterator[tuple[str, int, int, list[Any], 
     without a number has that of the manifest."""
     with _Manifest(manifest, _DATA_FILE) as entries:
         for entry in entries:
-            status, file, number = entry._data
+            status, file, number, _ = entry._data
             content, path, size, rows, partition = file._data
             if status != ManifestEntryStatus.DELETED and content in (None, DataFileContent.DATA):
                 yield path, size, rows, partition._data, number
@@ -42,25 +43,45 @@ def file_bounds(manifest: InputFile) -> Iterator[tuple[str, dict[int, tuple[byte
     """The path of every live data file of a manifest, and the least and greatest value of its columns by field id."""
     with _Manifest(manifest, _BOUNDED_FILE) as entries:
         for entry in entries:
-            status, file, _ = entry._data
+            status, file, *_ = entry._data
             content, path, lower, upper = file._data
             if status != ManifestEntryStatus.DELETED and content in (None, DataFileContent.DATA):
                 lower, upper = lower or {}, upper or {}
                 yield path, {field: (low, upper.get(field)) for field, low in lower.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteEntry:
+    """What a manifest says about one delete file."""
+
+    status: int
+    snapshot_id: int | None
+    """The snapshot that set the status; None if it is that of the manifest."""
+    applies_to: str | None
+    """The data file; None if it may apply to several, or deletes by value."""
+    rows: int
+    path: str
+
+
+def delete_entries(manifest: InputFile) -> Iterator[DeleteEntry]:
+    """The delete files that a manifest lists. PyIceberg's own reader does not read which data file a deletion vector
+    is for."""
+    with _Manifest(manifest, _DELETE_FILE) as entries:
+        for entry in entries:
+            status, file, _, snapshot_id = entry._data
+            content, rows, lower, upper, referenced, path = file._data
+            yield DeleteEntry(status, snapshot_id, _applies_to(content, lower, upper, referenced), rows, path)
+
+
 def live_deletes(manifest: InputFile) -> Iterator[tuple[str | None, int, str]]:
     """For each live delete file: the data file that it applies to, how many of its rows it deletes, and its own path.
     None instead of the data file if it may apply to several, or deletes by value."""
-    with _Manifest(manifest, _DELETE_FILE) as entries:
-        for entry in entries:
-            status, file, _ = entry._data
-            content, rows, lower, upper, referenced, path = file._data
-            if status != ManifestEntryStatus.DELETED:
-                yield applies_to(content, lower, upper, referenced), rows, path
+    for one in delete_entries(manifest):
+        if one.status != ManifestEntryStatus.DELETED:
+            yield one.applies_to, one.rows, one.path
 
 
-def applies_to(
+def _applies_to(
     content: int, lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None, referenced: str | None
 ) -> str | None:
     """The only data file that a delete file applies to, by its metadata; None if there may be several."""

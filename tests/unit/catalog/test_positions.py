@@ -7,8 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import DataFile as ListedFile
+from pyiceberg.typedef import Record
 from pyroaring import BitMap
 
+from service.catalog.files.manifests import delete_entries, live_deletes
 from service.catalog.files.positions import positions
 from service.catalog.tables import Table
 from tests.unit.iceberg_tables import make_table, open_catalog
@@ -66,3 +72,40 @@ def test_delete_files_of_both_kinds_are_read_together(table: Table, tmp_path: Pa
 def test_data_files_whose_vectors_share_a_file_have_their_own_positions(table: Table, tmp_path: Path) -> None:
     puffin = vectors(tmp_path / "some.puffin", {"one": [1, 2], "other": [3]})
     assert [positions(table, path, [puffin]).to_pylist() for path in ("one", "other")] == [[1, 2], [3]]
+
+
+def listed(path: Path, *entries: tuple[ManifestEntryStatus, int | None, str, str]) -> Path:
+    """A manifest of deletion vectors: for each its status, the snapshot that set it, the data file, and its own
+    path."""
+    schema = MANIFEST_ENTRY_SCHEMAS[3]
+    records = [
+        ManifestEntry.from_args(
+            3,
+            status=status,
+            snapshot_id=snapshot_id,
+            data_file=ListedFile.from_args(
+                3,
+                content=DataFileContent.POSITION_DELETES,
+                file_path=own,
+                file_format=FileFormat.PUFFIN,
+                partition=Record(),
+                record_count=2,
+                file_size_in_bytes=44,
+                referenced_data_file=data,
+            ),
+        )
+        for status, snapshot_id, data, own in entries
+    ]
+    output = PyArrowFileIO().new_output(str(path))
+    with AvroOutputFile[ManifestEntry](output, schema, "manifest_entry") as file:
+        file.write_block(records)
+    return path
+
+
+def test_a_manifest_says_which_data_file_a_vector_is_for(tmp_path: Path) -> None:
+    added, removed = ManifestEntryStatus.ADDED, ManifestEntryStatus.DELETED
+    path = listed(tmp_path / "m.avro", (added, None, "data", "new.puffin"), (removed, 7, "data", "old.puffin"))
+    manifest = PyArrowFileIO().new_input(str(path))
+    found = [(one.status, one.snapshot_id, one.applies_to, one.path) for one in delete_entries(manifest)]
+    assert found == [(added, None, "data", "new.puffin"), (removed, 7, "data", "old.puffin")]
+    assert list(live_deletes(manifest)) == [("data", 2, "new.puffin")]
