@@ -119,8 +119,7 @@ class App:
         self.parts = compose(settings, self.engine, catalog, ledger, self.queries)
         self.pipeline = Pipeline(discover(), self.parts, settings.limits)
         self.parts[Schedules].open(self.pipeline)
-        self._warm = threading.Event()
-        self._stopping = threading.Event()
+        self._warm, self._stopping = threading.Event(), threading.Event()
         self.parts[Metrics].read("firn_ready", lambda: self.ready)
 
     @property
@@ -206,16 +205,18 @@ class App:
     def _start_engine(self) -> None:
         if not self.engine.up:
             self.engine.start()
-        self.queries.start()  # only now, so that it does not delay the first changes
 
     def _recover_with_spark(self) -> None:
         self.parts[Jobs].recover()
         self.parts[TableLifecycle].remove_overdue()
 
     def _warm_up(self) -> None:
-        self._recover_with_spark()
-        if self.settings.spark.warm_up:
-            warm_up(self.pipeline, self.engine, self.queries, self.parts[Catalog])
+        try:
+            self._recover_with_spark()
+            if self.settings.spark.warm_up:
+                warm_up(self.pipeline, self.engine, self.queries, self.parts[Catalog])
+        finally:
+            self.queries.start()
 
     def rehearse(self) -> None:
         """Start Spark, warm it up and stop it. The JVM gets time to stop: it writes the class archive then."""
@@ -315,9 +316,8 @@ def compose(
 
 def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
     """An App with the settings of the environment and checked jars."""
-    settings = settings or load(os.environ)
     found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
-    return App(settings, found)
+    return App(settings or load(os.environ), found)
 
 
 def rehearse(jar_paths: list[Path], java_options: class_archive.Options) -> None:

@@ -229,11 +229,11 @@ PER_TABLE = (
 GAUGES = (
     MetricSpec("firn_build_info", "gauge", "Always 1; the version is a label.", ("version",)),
     MetricSpec("firn_ready", "gauge", "Whether requests are served at full speed (1), as in GET /ready."),
-    MetricSpec("firn_engine_up", "gauge", "Whether Spark is up (1), that of a process for queries apart."),
+    MetricSpec("firn_engine_up", "gauge", "Whether Spark is up (1), not counting a process for queries."),
     MetricSpec(
         "firn_engine_starts_total",
         "counter",
-        "Starts of Spark, that of a process for queries apart; more than one means that it ended unexpectedly.",
+        "Starts of Spark, not counting a process for queries; more than one means that it ended unexpectedly.",
     ),
     MetricSpec(
         "firn_spark_sessions",

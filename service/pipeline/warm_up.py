@@ -16,7 +16,7 @@ _FIELDS = {"id": {"type": "long", "required": True}, "name": {"type": "string"},
 def warm_up(pipeline: Pipeline, engine: Engine, queries: QueryEngine, catalog: Catalog) -> None:
     """Run one of each kind of job on a table of our own, through the same handlers that serve users.
 
-    Changes come first: a process for queries may still be starting.
+    A process for queries starts after the first changes, which it would delay, and beside the others.
     """
     table = f"warm-{uuid.uuid4().hex[:12]}"
     name = TableName(INTERNAL_TENANT, WARM_UP_NAMESPACE, table)
@@ -33,6 +33,7 @@ def warm_up(pipeline: Pipeline, engine: Engine, queries: QueryEngine, catalog: C
         ask("WRITE", records=[record])
         ask("WRITE", records=[{**record, "id": 2}])
         engine.run_on_all(lambda session: touch(session, spark_name))
+        queries.start()
         ask("UPSERT", records=[record])
         ask("UPDATE", updates={"name": "b"}, filter={"id": 1})
         ask("DELETE", filter={"id": 2})

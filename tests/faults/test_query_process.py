@@ -24,7 +24,7 @@ class Service:
     """A service whose queries have a process and a small heap of their own."""
 
     def __init__(self, home: Path) -> None:
-        self.process = Process(home, SPARK__PROCESSES="2", SPARK__QUERY_MEMORY="400m")
+        self.process = Process(home, SPARK__PROCESSES="2", SPARK__QUERY_MEMORY="600m")
         self.written = ROWS
 
     @property
