@@ -76,13 +76,15 @@ class Evaluation:
     def _checked(self, node: Node, found: Bound) -> Bound:
         # An element of an array has at least a reference to it.
         size = max(found.size, found.items * 4 if found.element else 0.0)
-        if size > self._limits.value_bytes or math.isnan(size):
+        # Spark computes what depends on no table while it plans, and then copies it around.
+        most = self._limits.constant_bytes if found.known else self._limits.value_bytes
+        if size > most or math.isnan(size):
             what = f"a value of {sql_name(node.name)} may have {shown_bytes(size)}"
             if found.element:
                 what += f" in {shown(found.items)} elements"
             raise too_expensive(
                 what,
-                f"{shown_bytes(self._limits.value_bytes)} are allowed (queries.max_value_mb)",
+                f"{shown_bytes(most)} are allowed (queries.max_value_mb)",
                 "Use smaller numbers, and if they come from a column, bound them, as in least(n, 1000)",
             )
         return found

@@ -81,7 +81,7 @@ def sequence(*parts: Nodes) -> Nodes:
 
 def test_the_message_names_what_is_too_much_its_bound_and_the_way_out() -> None:
     message = too_large(repeat(lit("ab"), lit(100_000_000)))
-    assert "a value of repeat may have 190 MB; at most 64 MB" in message
+    assert "a value of repeat may have 190 MB; at most 16 MB" in message
     assert "queries.max_value_mb" in message
     assert "Use smaller numbers" in message
 
