@@ -195,6 +195,23 @@ def test_a_join_by_equal_columns_may_be_as_large_as_its_tables() -> None:
     check(plan("Filter", join(A, B), condition=fn("Or", fn("And", EQUAL, LESS), EQUAL)), a=10_000_000, b=10_000_000)
 
 
+def test_the_order_of_tables_in_from_means_nothing() -> None:
+    """As in TPC-H: the first two tables have no column in common, and the third has one with each."""
+    c = view("c", col(3, "long"), col(4, "long"))
+    one, other = fn("EqualTo", col(1, "long"), col(3, "long")), fn("EqualTo", col(2, "long"), col(4, "long"))
+    large = {"a": 1_000_000.0, "b": 1_000_000.0, "c": 5_000_000.0}
+    check(plan("Filter", join(join(A, B), c), condition=fn("And", one, other)), **large)
+    check(join(join(A, B), c, fn("And", one, other)), **large)
+    refused(plan("Filter", join(join(A, B), c), condition=one), **large)
+    refused(join(join(A, B, LESS), c, one), **large)
+
+
+def test_columns_with_one_value_join_nothing() -> None:
+    left = plan("Project", A, projectList=[named(lit(1), 11)])
+    right = plan("Project", B, projectList=[named(lit(1), 12)])
+    refused(join(left, right, fn("EqualTo", col(11, "integer"), col(12, "integer"))), a=100_000, b=100_000)
+
+
 def explode(child: Nodes, array: Nodes) -> Nodes:
     return plan("Generate", child, generator=fn("Explode", array), generatorOutput=[col(next(_ids), "integer")])
 
