@@ -102,6 +102,10 @@ def test_the_message_names_what_is_too_much_its_bound_and_the_way_out() -> None:
         repeat(lit("*"), fn("Least", fn("Multiply", col(1, "integer"), lit(1_000_000)), lit(100))),
         repeat(lit("*"), fn("Remainder", fn("Multiply", col(1, "integer"), lit(1_000_000)), lit(10))),
         fn("StringSpace", fn("Subtract", lit(10), fn("Length", col(1)))),
+        repeat(lit("*"), fn("Cast", fn("Multiply", fn("Rand", lit(5, "long")), lit(10)), dataType="integer")),
+        repeat(lit("*"), fn("Uniform", lit(1), lit(5), lit(2346532349834787214, "long"))),
+        sequence(lit(0), fn("MonthsBetween", lit("2024-12-31", "date"), lit("2023-01-01", "date"))),
+        sequence(lit(1), fn("Month", fn("CurrentDate"))),
     ],
 )
 def test_ordinary_values_are_within_the_bounds(small: Nodes) -> None:
@@ -241,6 +245,18 @@ def test_collected_values_are_bounded_by_the_rows() -> None:
     check(aggregate(A, fn("CollectList", col(1, "long"))), a=1_000_000)
     assert "collect_list may collect" in refused(aggregate(A, fn("CollectList", col(1, "long"))), a=100_000_000)
     check(aggregate(A, fn("CollectList", col(1, "long")), col(1, "long")), a=10_000_000)
+
+
+def test_a_count_is_at_most_the_number_of_rows() -> None:
+    def bar(function: Nodes, *groups: Nodes) -> Nodes:
+        call = named(repeat(lit("*"), fn("AggregateExpression", function)), next(_ids))
+        return plan("Aggregate", A, groupingExpressions=list(groups), aggregateExpressions=[call])
+
+    for function in fn("Count", lit(1)), fn("Sum", lit(1)):
+        check(bar(function), a=1_000_000)
+        refused(bar(function), a=1_000_000_000)
+        # Groups share the rows.
+        check(bar(function, col(1, "long")), a=1_000_000_000)
 
 
 def test_an_approximation_is_bounded_by_its_memory() -> None:
