@@ -127,7 +127,9 @@ def conditions(depth: int) -> SearchStrategy[Tree]:
         st.tuples(st.sampled_from(("=", "<>")), inner, inner),
         st.tuples(st.sampled_from(("is null", "is not null")), inner | number | text),
         st.tuples(st.sampled_from(("between", "not between", "in", "not in")), number, number, number),
-        st.tuples(st.sampled_from(("like", "not like", "ilike", "rlike")), texts(0), texts(0)),
+        st.tuples(st.sampled_from(("like", "not like", "ilike")), texts(0), texts(0)),
+        # A regular expression must be a literal.
+        st.tuples(st.just("rlike"), texts(0), st.sampled_from(("'a'", "''", "'[a-z]+ 日本'"))),
     )
 
 

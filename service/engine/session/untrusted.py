@@ -13,6 +13,7 @@ from service.errors import EngineUnavailable, FirnError, InvalidQuery, QueryTooE
 log = logging.getLogger("firn.engine")
 _CLASS = re.compile(r"\b(?:[a-z_$][\w$]*\.){2,}[A-Z][\w$.]*(?:: )?")
 _PATH = re.compile(r"(?:\w+:/)?(?:/[\w.@%+-]+){2,}/?")
+_LINK = re.compile(r"[^.:]*\bhttps?://\S+")
 _PLAIN = re.compile(r"[\w ,.;:'\"()\[\]{}<>=+*/%&#!?|^$@~`…-]{3,300}")
 _WORDS = re.compile(r"[A-Za-z]{2,} +[A-Za-z]")
 _OUT_OF_RANGE = "an argument of a function is out of its range"
@@ -77,7 +78,7 @@ def of_query(error: Exception) -> Exception:
 def _plain(found: Exception) -> Exception:
     """The error without names of Java classes, and without paths in the messages about the query."""
     if isinstance(found, FirnError) and not isinstance(found, EngineUnavailable):
-        found.message = _CLASS.sub("", found.message)
+        found.message = _LINK.sub("", _CLASS.sub("", found.message)).strip()
     return found
 
 

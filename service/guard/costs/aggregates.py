@@ -11,6 +11,7 @@ from service.guard.nodes import Node
 
 # These keep every value, or how often each occurs, until the last row.
 COLLECTED = split_words("CollectList CollectSet ListAgg Percentile PercentileCont PercentileDisc Median Mode")
+COUNTS = split_words("Count CountIf HyperLogLogPlusPlus RegrCount")
 _MOST_BUFFER = 4.0 * MB
 
 

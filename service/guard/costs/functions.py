@@ -226,7 +226,29 @@ def _shifted(args: Sequence[Bound]) -> Bound:
 
 
 def _between(args: Sequence[Bound]) -> Bound:
-    return numbers(min(a.low for a in args), max(a.high for a in args), args)
+    return numbers(min(a.low for a in args[:2]), max(a.high for a in args[:2]), args)
+
+
+def _random(args: Sequence[Bound]) -> Bound:
+    return Bound(low=-10, high=10, known=True)
+
+
+def _root(args: Sequence[Bound]) -> Bound:
+    most = max(64.0, *(max(abs(a.low), abs(a.high)) for a in args))
+    return numbers(-most, most, args)
+
+
+def _time_apart(args: Sequence[Bound]) -> Bound:
+    """The seconds, or a longer unit, between two dates or times."""
+    found = _subtract(args[:2])
+    most = max(abs(found.low), abs(found.high))
+    return numbers(*((-most, most) if most < _DAYS else (-most / 1_000_000, most / 1_000_000)), args[:2])
+
+
+def _months_apart(args: Sequence[Bound]) -> Bound:
+    found = _subtract(args[:2])
+    by = 28.0 * (DAY if max(abs(found.low), abs(found.high)) > _DAYS else 1)
+    return numbers(found.low / by - 1, found.high / by + 1, args[:2])
 
 
 def _rounded(args: Sequence[Bound]) -> Bound:
@@ -316,6 +338,9 @@ RULES: dict[str, Rule] = {
     "TrySubtract": _subtract, "Multiply": _multiply, "TryMultiply": _multiply,
     **dict.fromkeys(("Divide", "TryDivide", "IntegralDivide"), _divide),
     **dict.fromkeys(("Remainder", "Pmod", "TryMod", "BitwiseAnd"), _remainder), "Pow": _power,
+    "Rand": _random, "Randn": _random, "Signum": _random, "NTile": _absolute,
+    "TimestampDiff": _time_apart, "MonthsBetween": _months_apart,
+    **dict.fromkeys(("Sqrt", "Cbrt", "Log", "Log10", "Log2", "Log1p", "Logarithm"), _root),
     "UnaryMinus": _negative, "Abs": _absolute, "ShiftLeft": _shifted, "Uniform": _between,
     **dict.fromkeys(("Round", "BRound", "Ceil", "Floor", "RoundCeil", "RoundFloor", "Rint"), _rounded),
     **dict.fromkeys(("TruncDate", "LastDay", "NextDay"), _date), "ParseToDate": _written_date,

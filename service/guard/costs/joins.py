@@ -1,6 +1,6 @@
 """Which joins are by equal columns, as the conditions in and above them say."""
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from service.guard.nodes import Node
 
@@ -12,11 +12,40 @@ def equal_columns(conditions: Iterable[Node]) -> list[Pair]:
     return [pair for condition in conditions for pair in _pairs(condition)]
 
 
-def is_joined(pairs: Sequence[Pair], left: Set[int], right: Set[int]) -> bool:
-    """Whether one of the pairs has columns of one side only, and of the other side only."""
-    return any(
-        one and other and ((one <= left and other <= right) or (one <= right and other <= left)) for one, other in pairs
-    )
+def inner_joins(join: Node) -> Iterator[Node]:
+    """A join, and the inner joins that are its sides: their order in the text means nothing."""
+    yield join
+    if _is_inner(join):
+        for child in join.children:
+            if child.name == "Join" and _is_inner(child):
+                yield from inner_joins(child)
+
+
+def joined_sides(join: Node) -> list[Node]:
+    """What a join and the inner joins that are its sides join."""
+    joins = list(inner_joins(join))
+    return [child for one in joins for child in one.children if not any(child is other for other in joins)]
+
+
+def connected(sides: Sequence[Set[int]], pairs: Iterable[Pair]) -> list[set[int]]:
+    """The groups of sides that are joined by equal columns, by their places."""
+    groups = [{place} for place in range(len(sides))]
+    for one, other in pairs:
+        places = [_place(columns, sides) for columns in (one, other)]
+        if None not in places:
+            found = [group for group in groups if group & set(places)]
+            groups = [group for group in groups if group not in found] + [set().union(*found)]
+    return groups
+
+
+def _place(columns: frozenset[int], sides: Sequence[Set[int]]) -> int | None:
+    """The side that has all of these columns."""
+    return next((place for place, side in enumerate(sides) if columns and columns <= side), None)
+
+
+def _is_inner(join: Node) -> bool:
+    kind = join.fields.get("joinType")
+    return isinstance(kind, dict) and str(kind.get("object", "")).rpartition(".")[2] in ("Inner$", "Cross$")
 
 
 def _pairs(node: Node) -> list[Pair]:

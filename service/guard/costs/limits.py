@@ -21,6 +21,8 @@ class QueryLimits:
     """The bounds of one query."""
 
     value_bytes: float
+    constant_bytes: float
+    """Of a value that depends on no table."""
     result_bytes: float
     rows: float
     row_steps: float
@@ -32,6 +34,7 @@ class QueryLimits:
     def of(cls, settings: QuerySettings) -> "QueryLimits":
         return cls(
             float(settings.max_value_mb * MB),
+            settings.max_value_mb * MB / 4,
             float(settings.max_result_mb * MB),
             float(settings.max_rows),
             float(settings.max_rows),

@@ -80,10 +80,10 @@ class _Literals:
             found = made_of(kind, args)
         except IndexError:  # Spark refuses the number of arguments
             return Bound()
-        if found.size > self.limits.value_bytes:
+        if found.size > self.limits.constant_bytes:
             raise too_expensive(
                 f"a value of {sql_name(kind)} may have {shown_bytes(found.size)}",
-                f"{shown_bytes(self.limits.value_bytes)} are allowed (queries.max_value_mb)",
+                f"{shown_bytes(self.limits.constant_bytes)} are allowed (queries.max_value_mb)",
                 "Use smaller numbers",
             )
         return found

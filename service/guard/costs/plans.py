@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from service.guard.costs.bounds import Bound, column, hull, literal
-from service.guard.costs.joins import equal_columns, is_joined
+from service.guard.costs.joins import Pair, connected, equal_columns, inner_joins, joined_sides
 from service.guard.costs.limits import ASSUMED_ROWS, QueryLimits, shown, shown_bytes, too_expensive
 from service.guard.costs.values import Evaluation, grown
 from service.guard.nodes import Node, id_of, tree, trees_in
@@ -74,7 +74,7 @@ class PlanCosts:
                 "Send a smaller limit, or make the values shorter",
             )
 
-    def rows(self, node: Node, equal: Sequence[tuple[frozenset[int], frozenset[int]]]) -> PlanRows:
+    def rows(self, node: Node, equal: Sequence[Pair]) -> PlanRows:
         """The rows of a part of the plan; `equal` are sets of columns of which conditions above it compare values."""
         self._visit()
         if node.name == "Filter":
@@ -159,21 +159,26 @@ class PlanCosts:
             )
         return count
 
-    def _joined(self, node: Node, equal: Sequence[tuple[frozenset[int], frozenset[int]]]) -> PlanRows:
-        conditions = equal_columns(node.trees("condition"))
-        passed = [*equal, *conditions]
-        left, right = (self.rows(child, passed) for child in node.children)
-        columns = {**left.columns, **right.columns}
-        if is_joined(passed, left.columns.keys(), right.columns.keys()):
-            count = max(left.count, right.count)
-        else:
-            count = self._checked(
-                left.count * right.count,
-                [left.count, right.count],
-                "a join without an equality between columns of both sides",
-                "Join on equal columns, or filter both sides first",
-            )
-        return self._computed(node, PlanRows(count, columns))
+    def _joined(self, node: Node, equal: Sequence[Pair]) -> PlanRows:
+        joins = list(inner_joins(node))
+        passed = [*equal, *(pair for join in joins for pair in equal_columns(join.trees("condition")))]
+        sides = [self.rows(side, passed) for side in joined_sides(node)]
+        columns = {i: bound for side in sides for i, bound in side.columns.items()}
+        passed = [pair for pair in passed if not any(_is_constant(one, columns) for one in pair)]
+        count = 1.0
+        # Spark joins first what is joined by equal columns, whatever the order in the text.
+        for group in connected([side.columns.keys() for side in sides], passed):
+            count *= max(sides[place].count for place in group)
+        self._checked(
+            count,
+            [side.count for side in sides],
+            "a join without an equality between columns of both sides",
+            "Join on equal columns, or filter both sides first",
+        )
+        found = PlanRows(count, columns)
+        for join in joins:
+            self._computed(join, found)
+        return found
 
     def _lateral(self, node: Node) -> PlanRows:
         left = self.rows(node.children[0], ())
@@ -338,6 +343,14 @@ def _output(node: Node, rows: PlanRows) -> list[int]:
     if node.name in ("Union", "Intersect", "Except"):
         return _output(node.children[0], rows)
     return list(rows.columns)
+
+
+def _is_constant(ids: frozenset[int], columns: Columns) -> bool:
+    """Whether these columns have the same values in all rows."""
+    found = [columns[i] for i in ids if i in columns]
+    return bool(found) and all(
+        one.known and one.element is None and (one.text is not None or one.low == one.high != 0) for one in found
+    )
 
 
 def _frame_rows(side: Node) -> float:

@@ -13,6 +13,7 @@ from service.model.schema.types import fold_case
 
 # What planning an operator costs, compared with an expression.
 _OPERATOR = 20.0
+_WINDOW = 100.0
 _SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"})
 _GROUPING_SETS = 256.0
 _PIVOTED = 1_000
@@ -36,7 +37,7 @@ def check_shape(plan: Node, limits: QueryLimits) -> None:
 
 def _shape(node: Node, names: Mapping[str, _Shape], limits: QueryLimits) -> _Shape:
     is_operator = is_plan_class(str(node.fields["class"])) or node.name in _SUBQUERIES
-    found = _Shape(_OPERATOR if is_operator else 1.0)
+    found = _Shape(_WINDOW if node.name == "WindowExpression" else _OPERATOR if is_operator else 1.0)
     if node.name == "UnresolvedWith":
         names = _named(node, names, limits)
     elif node.name == "UnresolvedRelation":
@@ -78,8 +79,8 @@ def _check(found: _Shape, limits: QueryLimits) -> None:
         raise too_expensive(what, f"{limits.joins} are allowed (queries.max_joins)", _WAY_OUT)
     if found.nodes > limits.nodes:
         what = (
-            f"planning it takes {shown(found.nodes)} nodes (an operator counts {int(_OPERATOR)}, an expression 1, and "
-            "a WITH clause at each place that names it)"
+            f"planning it takes {shown(found.nodes)} nodes (an operator counts {int(_OPERATOR)}, a window function "
+            f"{int(_WINDOW)}, an expression 1, and a WITH clause at each place that names it)"
         )
         raise too_expensive(what, f"{limits.nodes:,} are allowed (queries.max_nodes)", _WAY_OUT)
 

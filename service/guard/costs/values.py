@@ -7,7 +7,7 @@ from dataclasses import replace
 from service.guard.costs import aggregates, matching
 from service.guard.costs.bounds import DAY, Bound, array, column, full_range, hull, literal, numbers
 from service.guard.costs.functions import PASSING, made_of
-from service.guard.costs.limits import QueryLimits, shown, shown_bytes, sql_name, too_expensive
+from service.guard.costs.limits import ASSUMED_NUMBER, QueryLimits, shown, shown_bytes, sql_name, too_expensive
 from service.guard.nodes import Node, is_plan_class
 
 _OVER_ELEMENTS = frozenset({"ArrayFilter", "ArrayExists", "ArrayForAll", "MapFilter", "ArraySort"})
@@ -76,13 +76,15 @@ class Evaluation:
     def _checked(self, node: Node, found: Bound) -> Bound:
         # An element of an array has at least a reference to it.
         size = max(found.size, found.items * 4 if found.element else 0.0)
-        if size > self._limits.value_bytes or math.isnan(size):
+        # Spark computes what depends on no table while it plans, and then copies it around.
+        most = self._limits.constant_bytes if found.known else self._limits.value_bytes
+        if size > most or math.isnan(size):
             what = f"a value of {sql_name(node.name)} may have {shown_bytes(size)}"
             if found.element:
                 what += f" in {shown(found.items)} elements"
             raise too_expensive(
                 what,
-                f"{shown_bytes(self._limits.value_bytes)} are allowed (queries.max_value_mb)",
+                f"{shown_bytes(most)} are allowed (queries.max_value_mb)",
                 "Use smaller numbers, and if they come from a column, bound them, as in least(n, 1000)",
             )
         return found
@@ -175,7 +177,19 @@ class Evaluation:
         before = self.steps
         first, *_ = [self.bound(child) for child in node.children]
         self.steps_in_aggregates += self.steps - before
+        function = node.children[0]
+        # Groups share the rows, in unknown parts.
+        rows = max(math.sqrt(self._rows), ASSUMED_NUMBER) if self._grouped else self._rows
+        if function.name in aggregates.COUNTS:
+            return replace(first, low=0.0, high=rows, known=False)
+        if function.name in ("Sum", "TrySum") and first.known:
+            most = rows * max(abs(n) for n in self._range(function.children[0]))
+            return replace(first, low=-most, high=most, known=False)
         return first
+
+    def _range(self, node: Node) -> tuple[float, float]:
+        found = self.bound(node)
+        return found.low, found.high
 
     def _aggregate(self, node: Node) -> Bound:
         args = [self.bound(child) for child in node.children]

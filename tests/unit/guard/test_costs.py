@@ -81,7 +81,7 @@ def sequence(*parts: Nodes) -> Nodes:
 
 def test_the_message_names_what_is_too_much_its_bound_and_the_way_out() -> None:
     message = too_large(repeat(lit("ab"), lit(100_000_000)))
-    assert "a value of repeat may have 190 MB; at most 64 MB" in message
+    assert "a value of repeat may have 190 MB; at most 16 MB" in message
     assert "queries.max_value_mb" in message
     assert "Use smaller numbers" in message
 
@@ -102,6 +102,10 @@ def test_the_message_names_what_is_too_much_its_bound_and_the_way_out() -> None:
         repeat(lit("*"), fn("Least", fn("Multiply", col(1, "integer"), lit(1_000_000)), lit(100))),
         repeat(lit("*"), fn("Remainder", fn("Multiply", col(1, "integer"), lit(1_000_000)), lit(10))),
         fn("StringSpace", fn("Subtract", lit(10), fn("Length", col(1)))),
+        repeat(lit("*"), fn("Cast", fn("Multiply", fn("Rand", lit(5, "long")), lit(10)), dataType="integer")),
+        repeat(lit("*"), fn("Uniform", lit(1), lit(5), lit(2346532349834787214, "long"))),
+        sequence(lit(0), fn("MonthsBetween", lit("2024-12-31", "date"), lit("2023-01-01", "date"))),
+        sequence(lit(1), fn("Month", fn("CurrentDate"))),
     ],
 )
 def test_ordinary_values_are_within_the_bounds(small: Nodes) -> None:
@@ -195,6 +199,23 @@ def test_a_join_by_equal_columns_may_be_as_large_as_its_tables() -> None:
     check(plan("Filter", join(A, B), condition=fn("Or", fn("And", EQUAL, LESS), EQUAL)), a=10_000_000, b=10_000_000)
 
 
+def test_the_order_of_tables_in_from_means_nothing() -> None:
+    """As in TPC-H: the first two tables have no column in common, and the third has one with each."""
+    c = view("c", col(3, "long"), col(4, "long"))
+    one, other = fn("EqualTo", col(1, "long"), col(3, "long")), fn("EqualTo", col(2, "long"), col(4, "long"))
+    large = {"a": 1_000_000.0, "b": 1_000_000.0, "c": 5_000_000.0}
+    check(plan("Filter", join(join(A, B), c), condition=fn("And", one, other)), **large)
+    check(join(join(A, B), c, fn("And", one, other)), **large)
+    refused(plan("Filter", join(join(A, B), c), condition=one), **large)
+    refused(join(join(A, B, LESS), c, one), **large)
+
+
+def test_columns_with_one_value_join_nothing() -> None:
+    left = plan("Project", A, projectList=[named(lit(1), 11)])
+    right = plan("Project", B, projectList=[named(lit(1), 12)])
+    refused(join(left, right, fn("EqualTo", col(11, "integer"), col(12, "integer"))), a=100_000, b=100_000)
+
+
 def explode(child: Nodes, array: Nodes) -> Nodes:
     return plan("Generate", child, generator=fn("Explode", array), generatorOutput=[col(next(_ids), "integer")])
 
@@ -224,6 +245,18 @@ def test_collected_values_are_bounded_by_the_rows() -> None:
     check(aggregate(A, fn("CollectList", col(1, "long"))), a=1_000_000)
     assert "collect_list may collect" in refused(aggregate(A, fn("CollectList", col(1, "long"))), a=100_000_000)
     check(aggregate(A, fn("CollectList", col(1, "long")), col(1, "long")), a=10_000_000)
+
+
+def test_a_count_is_at_most_the_number_of_rows() -> None:
+    def bar(function: Nodes, *groups: Nodes) -> Nodes:
+        call = named(repeat(lit("*"), fn("AggregateExpression", function)), next(_ids))
+        return plan("Aggregate", A, groupingExpressions=list(groups), aggregateExpressions=[call])
+
+    for function in fn("Count", lit(1)), fn("Sum", lit(1)):
+        check(bar(function), a=1_000_000)
+        refused(bar(function), a=1_000_000_000)
+        # Groups share the rows.
+        check(bar(function, col(1, "long")), a=1_000_000_000)
 
 
 def test_an_approximation_is_bounded_by_its_memory() -> None:

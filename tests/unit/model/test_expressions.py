@@ -420,6 +420,20 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         refused(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["name RLIKE '(a+)+b'", "regexp_replace(name, '(x+x+)+y', '') = ''", "name LIKE '%a%a%a%a%a%a%b'"]
+)
+def test_a_pattern_that_may_take_far_too_long_is_refused(text: str) -> None:
+    assert "may take far too long" in refused(text).message
+
+
+def test_a_regular_expression_is_a_literal() -> None:
+    assert "must be a literal" in refused("name RLIKE name").message
+    assert "must be a literal" in refused("regexp_extract(name, concat(name, 'x')) = ''").message
+    parsed("name LIKE name")
+    parsed("regexp_replace(name, CAST(NULL AS string), 'x') = ''")
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_s_example_is_taken_and_calls_it(name: str) -> None:
     schema = columns_of(SCHEMA)

@@ -249,6 +249,9 @@ def test_like_on_a_list_of_texts_asks_for_any_element() -> None:
         ({"or": {"age": 1}}, InvalidFilter, "filter.or", None),
         ({"not": 1}, InvalidFilter, "filter.not", None),
         ("age > 1", InvalidFilter, "filter", None),
+        ({"name": {"regex": "(a+)+b"}}, InvalidFilter, "filter.name.regex", None),
+        ({"name": {"like": "%a%a%a%a%a%a%b"}}, InvalidFilter, "filter.name.like", None),
+        ({"expression": "name RLIKE '(a|aa)+$'"}, InvalidFilter, "filter.expression", None),
     ],
 )
 def test_a_refusal_names_the_place_and_the_nearest_name(
