@@ -243,25 +243,36 @@ def check_flag(name: str, text: str) -> None:
 
 async def read_body(request: Request, held: HeldMemory) -> bytes:
     """The body of a request; BodyTooLarge beyond the limit, and TooManyRequests if there is no memory for it."""
-    limit = api_of(request).limits.body_mb << 20
-    declared = request.headers.get("content-length", "")
-    chunks, size = [], int(declared) if declared.isdigit() else 0
-    if size <= limit:
-        size = 0
-        async for chunk in received(request):
-            size += len(chunk)
-            if size > limit:
-                break
+    chunks: list[bytes] = []
+    try:
+        async for chunk in _within_limit(request):
             held.add(len(chunk))
             chunks.append(chunk)
-    if size > limit:
-        raise BodyTooLarge(
-            f"the body is larger than {limit >> 20} MiB; send many records to "
-            "POST /tables/{tenant}/{namespace}/{table}/records, or in several requests, or raise FIRN_LIMITS__BODY_MB"
-        )
-    body = b"".join(chunks)
-    held.add_values(body)
-    return body
+        body = b"".join(chunks)
+        held.add_values(body)
+        return body
+    except (BodyTooLarge, TooManyRequests):
+        chunks.clear()
+        held.release()
+        await drain(request)
+        raise
+
+
+async def _within_limit(request: Request) -> AsyncIterator[bytes]:
+    limit = api_of(request).limits.body_mb << 20
+    error = BodyTooLarge(
+        f"the body is larger than {limit >> 20} MiB; send many records to "
+        "POST /tables/{tenant}/{namespace}/{table}/records, or in several requests, or raise FIRN_LIMITS__BODY_MB"
+    )
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise error
+    size = 0
+    async for chunk in received(request):
+        size += len(chunk)
+        if size > limit:
+            raise error
+        yield chunk
 
 
 async def received(request: Request) -> AsyncIterator[bytes]:

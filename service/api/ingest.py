@@ -17,6 +17,7 @@ from service.api.exchange import (
     call_of,
     check_flag,
     disconnected,
+    drain,
     failures,
     received,
     response_of,
@@ -124,9 +125,11 @@ async def _received(request: Request, uploads: Uploads, name: str) -> Upload:
                 await asyncio.to_thread(upload.write, bytes(waiting))
                 waiting.clear()
         await asyncio.to_thread(upload.write, bytes(waiting))
-    except BaseException:
+    except BaseException as e:
         with contextlib.suppress(OSError):
             uploads.discard(upload)
+        if isinstance(e, BodyTooLarge):
+            await drain(request)
         raise
     return upload
 
