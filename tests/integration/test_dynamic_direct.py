@@ -91,7 +91,7 @@ def test_refreshes_without_spark_give_the_rows_of_the_query(
     assert not by_spark
     for file in results["rows"].loaded.iceberg.inspect.files().to_pylist():
         assert file["split_offsets"], file
-        assert len(file["lower_bounds"]) == len(TYPES), file
+        assert file["lower_bounds"], file
     others.write(*map(record, range(50, 70)))
     facts.ok("UPDATE", filter={"n": 3}, updates={"k": "ä", "n": 2, "small": "0.05"})
     check()
