@@ -296,9 +296,8 @@ def compose(
     return Parts(
         {Engine: engine, QueryEngine: queries, Catalog: catalog, Ledger: ledger},
         *identity_parts(settings, ledger, identities),
-        *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
+        *(settings, iceberg, metrics, commits, holds, jobs, jobs.records, small_files, query_log, schedules),
         *query_parts(settings, queries, catalog, holds, metrics),
-        *(jobs, schedules),
         Background(jobs, limits.maintenance_threads, limits.pending_maintenance, limits.tenant_share),
         *(writes, bulk, RowEdits(commits, backups, edits, small_files, writes)),
         *(edits, BulkUpserts(engine, edits, jobs)),

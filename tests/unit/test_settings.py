@@ -59,6 +59,7 @@ VALUES = {
     "auto_min_worth": "2.5",
     "memory_mb": "77",
     "response_bytes": "123456",
+    "max_nodes": "777",
     "small_file_threshold_mb": "33",
     "master": "local[1]",
     "driver_memory": "1g",
