@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from service.catalog.files.data_files import list_files
+from service.catalog.files.key_lookup import find_keys
 from service.catalog.tables import Catalog, Table
 from service.edits.edits import base_of
 from service.edits.upsert import prepare
@@ -129,3 +130,17 @@ def test_a_table_of_many_files_is_left_to_spark(table: Table, monkeypatch: pytes
     assert apply_upsert(table, base(table), one) is not None
     monkeypatch.setattr("service.edits.upsert_here._MOST_FILES", 1)
     assert apply_upsert(table, base(table), one) is None
+
+
+def test_rows_that_delete_files_deleted_do_not_come_back_with_a_file_that_is_written_again(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(table, [{"id": n, "country": "IT"} for n in (3000, 3001, 3002)])
+    small = min(list_files(table).data, key=lambda file: file.rows)
+    monkeypatch.setattr("service.engine.jobs.edits.row_level.SMALL_BYTES", small.bytes + 1)
+    deleted = {small.path: frozenset({0})}
+    monkeypatch.setattr("service.edits.upsert_here.find_keys", lambda *how: replace(find_keys(*how), deleted=deleted))
+    found = apply_upsert(table, base(table, row_level="auto"), upsert(table, {"id": 3001, "country": "FR"}))
+    assert found is not None
+    assert (found.come.again, found.come.kept) == ({small.path}, 1)
+    assert [(row["id"], row["country"]) for row in found.come.rows.to_pylist()] == [(3002, "IT"), (3001, "FR")]
