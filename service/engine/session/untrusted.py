@@ -27,6 +27,7 @@ _UNEXPECTED = (
     "None.get",
     "MatchError",
     "(of class ",
+    "awaitResult",
     "Couldn't find",
 )
 _FROM_VALUES = ("Arithmetic", "DateTime", "NumberFormat", "IndexOutOfBounds", "NegativeArraySize")
