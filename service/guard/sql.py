@@ -5,6 +5,7 @@ harmless is refused, and so is every part that a plan's JSON omits, because it c
 """
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from service.guard.functions import FUNCTIONS, GENERATORS, split_words
 from service.guard.nodes import class_name, is_plan_class, is_tree, tree
 from service.model.schema.types import fold_case
 
+log = logging.getLogger("firn.guard")
 _PLANS = split_words(
     """
     Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LimitAll LocalLimit LocalRelation
@@ -128,7 +130,7 @@ def check_parsed(plan_json: str, limits: QueryLimits, params: Mapping[str, Any] 
     """The references of a parsed SELECT. Raises InvalidQuery if anything in it is not allowed, and QueryTooExpensive if
     it is too large to plan."""
     walk = _Parsed()
-    with _refusing_depth():
+    with _refusing_unjudged():
         plan = json.loads(plan_json)
         walk.tree(plan, frozenset())
         root = tree(plan)
@@ -142,7 +144,7 @@ def check_analysed(plan_json: str, costs: QueryBounds) -> int:
     """How often an analysed plan reads tables. Raises InvalidQuery if it reads or calls anything else, and
     QueryTooExpensive if it may cost too much."""
     found = 0
-    with _refusing_depth():
+    with _refusing_unjudged():
         plan = json.loads(plan_json)
         for node, is_plan in _every_node(plan, False):
             name = class_name(node)
@@ -156,11 +158,14 @@ def check_analysed(plan_json: str, costs: QueryBounds) -> int:
 
 
 @contextmanager
-def _refusing_depth() -> Iterator[None]:
+def _refusing_unjudged() -> Iterator[None]:
     try:
         yield
     except RecursionError as e:
         raise InvalidQuery("sql is nested too deeply; flatten it", field="sql") from e
+    except (ArithmeticError, LookupError) as e:  # what cannot be judged is refused, as what is not known
+        log.exception("the costs of a query cannot be computed")
+        raise InvalidQuery("sql has an expression whose costs cannot be computed; simplify it", field="sql") from e
 
 
 class _Parsed:

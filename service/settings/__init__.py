@@ -169,7 +169,7 @@ class QuerySettings(SettingsSection):
     # The rows that a join or a generator may make of fewer, and the steps that one row may take to compute.
     max_rows: Annotated[int, Field(ge=1, le=10**15)] = 1_000_000_000
     # What may be planned, with the query of a WITH clause at each place that names it.
-    max_nodes: Annotated[int, Field(ge=100, le=1_000_000)] = 20_000
+    max_nodes: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
     max_joins: Annotated[int, Field(ge=1, le=1000)] = 30
 
 

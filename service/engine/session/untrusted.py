@@ -11,7 +11,7 @@ from service.engine.session.translate import NOT_COMPUTED, chain_of, is_lost, is
 from service.errors import EngineUnavailable, FirnError, InvalidQuery, QueryTooExpensive
 
 log = logging.getLogger("firn.engine")
-_CLASS = re.compile(r"\b(?:[a-z_$][\w$]*\.){2,}[A-Z][\w$.]*(?:: )?")
+_CLASS = re.compile(r"\b(?:com|io|java|javax|jdk|net|org|scala|sun)\.(?:[\w$]+\.)+[A-Z][\w$.]*(?:: )?")
 _PATH = re.compile(r"(?:\w+:/)?(?:/[\w.@%+-]+){2,}/?")
 _LINK = re.compile(r"[^.:]*\bhttps?://\S+")
 _PLAIN = re.compile(r"[\w ,.;:'\"()\[\]{}<>=+*/%&#!?|^$@~`…-]{3,300}")
@@ -27,6 +27,7 @@ _UNEXPECTED = (
     "None.get",
     "MatchError",
     "(of class ",
+    "awaitResult",
     "Couldn't find",
 )
 _FROM_VALUES = ("Arithmetic", "DateTime", "NumberFormat", "IndexOutOfBounds", "NegativeArraySize")

@@ -22,6 +22,7 @@ def answer(error: Exception) -> tuple[str, int, str]:
         ("java.lang.NegativeArraySizeException", "-2147483648", "out of its range"),
         ("java.lang.IllegalArgumentException", "Intervals greater than a month is not supported", "Intervals greater"),
         ("java.lang.NullPointerException", None, OWN),
+        ("java.lang.AssertionError", "Exception thrown in awaitResult: ", OWN),
         ("scala.MatchError", "org.apache.spark.sql.types.X@5f (of class org.apache.spark.sql.types.X$)", OWN),
         (SPARK, "[INTERNAL_ERROR] The Spark SQL phase planning failed. You hit a bug in Spark SQLSTATE: XX000", OWN),
         ("java.lang.RuntimeException", "/home/firn/secret/file.txt is not here", "… is not here"),

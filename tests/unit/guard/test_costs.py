@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import QueryTooExpensive
+from service.errors import InvalidQuery, QueryTooExpensive
 from service.guard.costs.limits import QueryLimits
 from service.guard.sql import QueryBounds, check_analysed
 from service.settings import QuerySettings
@@ -353,3 +353,8 @@ def test_the_key_of_a_url_is_a_regular_expression_and_ilike_a_like() -> None:
     value(fn("ParseUrl", col(1), lit("QUERY"), lit("key")))
     too_large(fn("ParseUrl", col(1), lit("QUERY"), lit("(a+)+b")))
     too_large(fn("ILike", col(1), lit("%a%a%a%a%a%a%a%b")))
+
+
+def test_what_cannot_be_judged_is_refused() -> None:
+    with pytest.raises(InvalidQuery, match="cannot be computed"):
+        check(project(one_row(), fn("StringRepeat", lit("x"))))
