@@ -228,7 +228,9 @@ def test_no_expression_is_computed_for_a_hidden_row_whatever_the_filter_of_the_p
 def test_copies_of_a_table_have_its_policy_and_dynamic_tables_only_their_own(guarded: Guarded, firn: Firn) -> None:
     staff = Staff(guarded, firn, "policies-copies")
     staff.ok(staff.admin, "SET_POLICY", rules=RULES)
-    firn.ok({"operation": "REPARTITION", **staff.address, "partition": ["region"], "target_table": "copy"})
+    layout = {"partitions": [{"field": "region"}]}
+    repartition = {"operation": "REPARTITION", **staff.address, "partition": layout, "target_table": "copy"}
+    firn.ok({**repartition, "delete_source": False})
     assert [row["id"] for row in staff.rows(staff.ann, table="copy", sort=["id"])] == [1, 2]
     query = {"table": "report", "query": "SELECT id, note FROM staff", "target_lag": "1 hour"}
     assert staff.refused(staff.writer, "CREATE_DYNAMIC_TABLE", **query)["code"] == "FORBIDDEN"
