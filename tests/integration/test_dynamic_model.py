@@ -103,13 +103,13 @@ def _as_json(value: Any) -> Any:
 class Model:
     """Dynamic tables over a few sources."""
 
-    def __init__(self, firn: Firn, tenant: str, seed: int, source: type[Source] = Source) -> None:
+    def __init__(self, firn: Firn, tenant: str, seed: int, source: type[Source] = Source, cases: int = _CASES) -> None:
         self.firn, self.draw = firn, Random(seed)
         made = a_schema(self.draw, _SOURCES)
         self.sources = [source(firn, tenant, one, self.draw) for one in made]
         kinds = list(CLASSES)
         self.draw.shuffle(kinds)
-        self.cases = [(kind, a_query(self.draw, kind, made)) for kind in islice(cycle(kinds), _CASES)]
+        self.cases = [(kind, a_query(self.draw, kind, made)) for kind in islice(cycle(kinds), cases)]
         self.tables = self._each(
             lambda i: ServedDynamicTable(
                 firn, tenant, f"result_{i}", self.cases[i][1], deduplication=_is_deduplicated(i)
@@ -154,10 +154,9 @@ class Model:
             for name in sources:
                 session.catalog.dropTempView(name)
 
-    @staticmethod
-    def _each(work: Callable[[int], T]) -> list[T]:
+    def _each(self, work: Callable[[int], T]) -> list[T]:
         with ThreadPoolExecutor(2) as pool:
-            all = [pool.submit(work, i) for i in range(_CASES)]
+            all = [pool.submit(work, i) for i in range(len(self.cases))]
         if failures := [error for one in all if isinstance(error := one.exception(), Exception)]:
             raise ExceptionGroup("of some tables", failures)
         return [one.result() for one in all]
