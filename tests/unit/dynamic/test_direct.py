@@ -12,6 +12,7 @@ from service.engine.jobs.dynamic.job import RefreshJob, RefreshSource, SnapshotR
 from service.engine.session.rows import plain_columns
 from service.model.dynamic.plan import WEIGHT, delta, new, old
 from service.model.schema.types import TableSchema
+from tests.support.marks import thorough_after
 from tests.unit.dynamic.duck import Duck, DuckTable
 from tests.unit.dynamic.random_queries import a_case, changes
 
@@ -95,9 +96,10 @@ class DirectTable(DuckTable):
 
 
 @pytest.mark.parametrize("kind", _PLAIN)
-def test_a_result_that_is_refreshed_without_spark_equals_recomputation(kind: str) -> None:
+@pytest.mark.parametrize("seeds", thorough_after(1, [range(15), range(15, 200)]))
+def test_a_result_that_is_refreshed_without_spark_equals_recomputation(kind: str, seeds: range) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in seeds:
         draw = Random(f"{kind} {seed}")
         case = a_case(draw, kind)
         duck = Duck({one.name: one.fields for one in case.tables})
