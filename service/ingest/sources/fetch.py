@@ -31,6 +31,9 @@ _SUFFIXES: dict[str, Format] = {
 _PACKED = (".gz", ".gzip", ".zst", ".zstd")
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 
+# What the names of this process's folders begin with.
+_PROCESS = f"{uuid.uuid4().hex}-"
+
 
 @dataclass(frozen=True)
 class Source:
@@ -61,19 +64,26 @@ class FetchedFile:
 @contextmanager
 def working_folder(spool: Path) -> Iterator[Path]:
     """A folder for the temporary files of one ingest, for the block."""
-    folder = spool / uuid.uuid4().hex
-    folder.mkdir(parents=True)
+    folder = new_folder(spool)
     try:
         yield folder
     finally:
         remove_folder(folder)
 
 
+def new_folder(spool: Path) -> Path:
+    """A new folder for temporary files of this process."""
+    folder = spool / f"{_PROCESS}{uuid.uuid4().hex}"
+    folder.mkdir(parents=True)
+    return folder
+
+
 def remove_leftovers(spool: Path) -> None:
-    """Remove what a process that was killed left in the spool folder."""
+    """Remove what a process that was killed left in the spool folder. Requests may have come to this one already."""
     if spool.is_dir():
         for folder in spool.iterdir():
-            remove_folder(folder)
+            if not folder.name.startswith(_PROCESS):
+                remove_folder(folder)
 
 
 def fetch(

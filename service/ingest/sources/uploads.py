@@ -2,14 +2,13 @@
 
 import hashlib
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from service.errors import BodyTooLarge, InvalidRequest
-from service.ingest.sources.fetch import Source, remove_folder
+from service.ingest.sources.fetch import Source, new_folder, remove_folder
 
 _SCHEME = "upload:"
 
@@ -54,9 +53,7 @@ class Uploads:
 
     def begin(self, name: str) -> Upload:
         """A file to be received. Its creator must call `discard`, or `hold` it."""
-        folder = self._spool / uuid.uuid4().hex
-        folder.mkdir(parents=True)
-        path = folder / "file"
+        path = new_folder(self._spool) / "file"
         path.touch()
         return Upload(path, name, self._limit_mb)
 

@@ -123,7 +123,9 @@ def test_temporary_files_are_removed_also_those_of_a_killed_process(tmp_path: Pa
     assert list(spool.iterdir()) == []
     (spool / "left").mkdir()
     (spool / "left" / "x").write_text("x")
-    remove_leftovers(spool)
+    with working_folder(spool) as folder:
+        remove_leftovers(spool)
+        assert list(spool.iterdir()) == [folder], "a request that came before the leftovers were removed has its own"
     assert list(spool.iterdir()) == []
 
 
