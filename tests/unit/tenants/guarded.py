@@ -31,7 +31,9 @@ class Guarded:
     """The service, its keys by name, and requests to it by HTTP."""
 
     def __init__(self, home: Path, **environ: str) -> None:
-        self.app = App(load({"FIRN_HOME": str(home), "FIRN_AUTH__REQUIRED": "true", **environ}), [])
+        # Without Spark, what has begun and needs it will not end.
+        given = {"FIRN_HOME": str(home), "FIRN_AUTH__REQUIRED": "true", "FIRN_LIMITS__STOP_TIMEOUT_S": "1", **environ}
+        self.app = App(load(given), [])
         self.http = http.create(self.app)
         keys = self.app.parts[ApiKeys]
         self.keys = {
