@@ -88,8 +88,8 @@ class Lending(Generic[L]):
             finally:
                 del self._waiting[entry]
                 self._queue.remove(entry.tenant, entry)
+                self.changed.notify_all()  # another one is the next now
             self._queue.take(entry.tenant, entry)
-            self.changed.notify_all()  # another one is the next now
             entry.runs += 1
             entry.since = self._moved = time.monotonic()
             self.running.add(entry)
