@@ -275,7 +275,9 @@ class Engine:
             if call is not None:
                 call.check()
             if not ready and self._state == "up":
-                raise TooManyRequests(f"all Spark sessions were busy for {self._start_wait_s:g} s; try again later")
+                raise TooManyRequests(
+                    f"no Spark session became free for this request in {self._start_wait_s:g} s; try again later"
+                )
             if not self._idle:
                 raise EngineUnavailable(f"Spark is not available ({self._state}); try again in a few seconds")
             self._waiters.take(waiter.tenant, waiter)
