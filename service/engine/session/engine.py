@@ -189,8 +189,7 @@ class Engine:
                 raise
             raise error from e
         finally:
-            self._give_back(session, life)
-            self._leave(life, waiter)
+            self._give_back(session, life, waiter)
 
     @contextmanager
     def _tagged(self, session: SparkSession, call: Call | None) -> Iterator[None]:
@@ -316,20 +315,17 @@ class Engine:
         with self._changed:
             self._changed.notify_all()
 
-    def _give_back(self, session: SparkSession, life: int) -> None:
+    def _give_back(self, session: SparkSession, life: int, waiter: _Waiter | None = None) -> None:
+        """Return a session; `waiter` is whoever had waited for it."""
         with self._changed:
             self._moved = time.monotonic()
-            if life == self._life and self._state == "up":
-                self._idle.append(session)
-                self._changed.notify_all()
-
-    def _leave(self, life: int, waiter: _Waiter) -> None:
-        """Count a session that was given back."""
-        with self._changed:
-            if life == self._life and self._state == "up":
+            if life != self._life or self._state != "up":
+                return
+            if waiter is not None:
                 self._limited[waiter.tenant] -= waiter.limited
                 self._waiters.leave(waiter.tenant)
-                self._changed.notify_all()
+            self._idle.append(session)
+            self._changed.notify_all()
 
     def _end(self, life: int) -> None:
         """Kill a JVM whose connection broke, so that it cannot later commit what was reported as failed."""
