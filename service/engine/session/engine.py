@@ -40,6 +40,11 @@ class _Waiter:
     """Whether it cannot use the sessions reserved for changes."""
     since: float = field(default_factory=time.monotonic)
 
+    @property
+    def counted(self) -> Counter[str]:
+        """What its session adds to those that are not for changes, by tenant."""
+        return Counter({self.tenant: int(self.limited)})
+
 
 @dataclass(frozen=True)
 class Supervisor:
@@ -280,7 +285,7 @@ class Engine:
             if not self._idle:
                 raise EngineUnavailable(f"Spark is not available ({self._state}); try again in a few seconds")
             self._waiters.take(waiter.tenant, waiter)
-            self._limited[waiter.tenant] += waiter.limited
+            self._limited += waiter.counted
             self._moved = time.monotonic()
             self._changed.notify_all()  # another waiter is the next now
             # The session used last is the warmest.
@@ -322,7 +327,7 @@ class Engine:
             if life != self._life or self._state != "up":
                 return
             if waiter is not None:
-                self._limited[waiter.tenant] -= waiter.limited
+                self._limited -= waiter.counted  # this forgets tenants that have none left
                 self._waiters.leave(waiter.tenant)
             self._idle.append(session)
             self._changed.notify_all()
