@@ -61,11 +61,10 @@ class _Bounded(_Protocol):  # type: ignore[misc]
         if self._refused:
             return
         if not self._counted:
-            most = min(self.shares.at_most, self.shares.places)
             self._refuse(
                 TooManyRequests(
-                    f"{most} connections are open already (FIRN_LIMITS__CONNECTIONS, FIRN_LIMITS__TENANT_SHARE); use "
-                    "fewer, or try again in a second"
+                    f"{self.shares.at_most} connections are open already (FIRN_LIMITS__CONNECTIONS, "
+                    "FIRN_LIMITS__TENANT_SHARE); use fewer, or try again in a second"
                 )
             )
             return

@@ -151,6 +151,10 @@ class Shares:
             self._add(tenant, places)
             return None
 
+    def limit(self, reached: str) -> tuple[int, str]:
+        """How many places the limit that is reached allows, and whose it is, as a message says it."""
+        return (self.at_most, " of this tenant") if reached == "tenant" else (self.places, "")
+
     def use(self, tenant: str, places: int) -> None:
         """Take places, free or not."""
         with self._lock:

@@ -39,7 +39,7 @@ class Background:
             raise _stopping()
         reached = self._room.take(table.name.tenant)
         if reached is not None:
-            count, whose = (self._room.at_most, " of this tenant") if reached == "tenant" else (self._room.places, "")
+            count, whose = self._room.limit(reached)
             raise TooManyRequests(
                 f"{count} jobs{whose} are queued or run already (FIRN_LIMITS__PENDING_MAINTENANCE); try again when one "
                 "has ended"

@@ -27,20 +27,20 @@ class _Limit:
 
 class Admission:
     def __init__(self, limits: LimitSettings, metrics: Metrics | None = None) -> None:
-        self._share = limits.tenant_share
+        share = limits.tenant_share
         self._metrics = metrics or Metrics()
         self._changed = threading.Condition()
         self._in_progress = 0
         self._draining = False
         pending = (limits.pending_queries, limits.pending_writes, limits.pending_maintenance)
         self._kinds = {
-            kind: _Limit(Shares(count, self._share), f"PENDING_{kind.upper()}", what)
+            kind: _Limit(Shares(count, share), f"PENDING_{kind.upper()}", what)
             for kind, count, what in zip(
                 REQUEST_KINDS, pending, ("reads", "changes", "maintenance requests"), strict=True
             )
         }
         # What runs inline holds memory and no thread; the HTTP routes bound the memory.
-        self._in_threads = _Limit(Shares(limits.pending_requests, self._share), "PENDING_REQUESTS", "requests")
+        self._in_threads = _Limit(Shares(limits.pending_requests, share), "PENDING_REQUESTS", "requests")
         self._metrics.read("firn_tenant_requests", self._by_tenant)
 
     @property

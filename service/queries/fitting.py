@@ -41,25 +41,30 @@ def fitting(room: ResponseRoom, rows: Sequence[Any]) -> int:
 
 
 def all_fit(room: ResponseRoom, rows: pa.Table) -> bool:
-    """Whether all rows of a query fit into the response. As most do by far, they are seldom rendered for it."""
-    if room.most_bytes is None or _most_bytes(rows) <= room.most_bytes - _REST:
-        return True
-    return fitting(room, json_rows(rows)) == len(rows)
+    """Whether all rows of a query fit into the response."""
+    return _surely_fit(room, rows) or fitting(room, json_rows(rows)) == len(rows)
+
+
+def _surely_fit(room: ResponseRoom, rows: pa.Table) -> bool:
+    """Whether the rows need not be rendered to know that they fit. Most results are so small."""
+    return room.most_bytes is None or _most_bytes(rows) <= room.most_bytes - _REST
 
 
 def _most_bytes(rows: pa.Table) -> float:
     """More bytes than the rows can take as JSON."""
     if any(map(kinds.is_nested, rows.schema.types)):
         return math.inf
-    names = sum(_BESIDE_VALUE + 2 * len(name.encode()) for name in rows.column_names)
+    names = sum(_BESIDE_VALUE + _MOST_ESCAPED * len(name.encode()) for name in rows.column_names)
     return float(_MOST_ESCAPED * rows.nbytes + rows.num_rows * names)
 
 
 def cut(room: ResponseRoom, found: Selected) -> Selected:
     """The rows that fit into one response; ResponseTooLarge if no next page could continue after them."""
-    if all_fit(room, found.table):
+    if _surely_fit(room, found.table):
         return found
     count = fitting(room, found.rows)
+    if count == len(found.rows):
+        return found
     if not found.in_total_order:
         raise ResponseTooLarge(
             f"the rows take more than a response may ({room.most_bytes} bytes, FIRN_LIMITS__RESPONSE_BYTES), and have "

@@ -24,7 +24,9 @@ class Service:
     """A service whose queries have a process and a small heap of their own."""
 
     def __init__(self, home: Path) -> None:
-        self.process = Process(home, SPARK__PROCESSES="2", SPARK__QUERY_MEMORY="600m")
+        # By default, a query whose plan takes Spark long is refused before Spark gets it.
+        plans = {"QUERIES__MAX_JOINS": "1000", "QUERIES__MAX_NODES": "1000000"}
+        self.process = Process(home, SPARK__PROCESSES="2", SPARK__QUERY_MEMORY="600m", **plans)
         self.written = ROWS
 
     @property
@@ -123,6 +125,7 @@ def test_of_several_queries_only_those_that_fill_the_heap_are_refused(service: S
         others = [pool.submit(service.sql, LONG) for _ in range(2)]
         assert [each.result(300)["error"]["code"] for each in bombs] == ["QUERY_TOO_EXPENSIVE"] * 2
         assert [each.result(300).get("data") for each in others] == [expected] * 2
+    assert service.count() == service.written  # the process may have to start again
     assert service.jvms()[0] == changes
 
 
@@ -130,13 +133,14 @@ def test_of_several_queries_only_those_that_fill_the_heap_are_refused(service: S
 def test_a_cancelled_query_that_spark_cannot_interrupt_costs_its_process(service: Service) -> None:
     changes, queries = service.jvms()
     # Spark pushes each condition through each of the joins, over and over.
-    doubling = ", ".join(f"c{i} AS (SELECT a.id FROM c{i - 1} a JOIN c{i - 1} b ON a.id = b.id)" for i in range(1, 14))
-    text = f"WITH c0 AS (SELECT id FROM texts), {doubling} SELECT count(*) AS n FROM c13"
+    doubling = ", ".join(f"c{i} AS (SELECT a.id FROM c{i - 1} a JOIN c{i - 1} b ON a.id = b.id)" for i in range(1, 10))
+    text = f"WITH c0 AS (SELECT id FROM texts), {doubling} SELECT count(*) AS n FROM c9"
     request = {"operation": "QUERY", "tenant_id": "acme", "sql": text, "timeout_ms": 2000}
     service.firn.fail(request, "DEADLINE_EXCEEDED", 504)
     assert service.count() == service.written
     assert service.jvms()[0] == changes
     assert service.jvms()[1] != queries
+    assert service.figure('firn_query_process_ends_total{reason="stuck"}') == 1
 
 
 def busy(service: Service) -> str:

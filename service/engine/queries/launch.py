@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -141,6 +140,3 @@ def _reason_of(news: Any) -> Reason:
 def _pair() -> tuple[Connection, Connection]:
     ours, theirs = socket.socketpair()
     return Connection(ours.detach()), Connection(theirs.detach())
-
-
-Launch = Callable[[Options], QueryChild]

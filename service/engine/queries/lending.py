@@ -88,8 +88,8 @@ class Lending(Generic[L]):
             finally:
                 del self._waiting[entry]
                 self._queue.remove(entry.tenant, entry)
+                self.changed.notify_all()  # another one is the next now
             self._queue.take(entry.tenant, entry)
-            self.changed.notify_all()  # another one is the next now
             entry.runs += 1
             entry.since = self._moved = time.monotonic()
             self.running.add(entry)
@@ -106,7 +106,7 @@ class Lending(Generic[L]):
                 raise EngineUnavailable("Spark for queries is not available; try again in a few seconds")
             if left <= 0:
                 raise TooManyRequests(
-                    f"all Spark sessions for queries were busy for {self.start_wait_s:g} s; try again later"
+                    f"no Spark session became free for this query in {self.start_wait_s:g} s; try again later"
                 )
             # A deadline, and a suspect's time alone, end without anyone's notice.
             self.changed.wait(min(left, _LOOK_EVERY_S))

@@ -40,6 +40,11 @@ class _Waiter:
     """Whether it cannot use the sessions reserved for changes."""
     since: float = field(default_factory=time.monotonic)
 
+    @property
+    def counted(self) -> Counter[str]:
+        """What its session adds to those that are not for changes, by tenant."""
+        return Counter({self.tenant: int(self.limited)})
+
 
 @dataclass(frozen=True)
 class Supervisor:
@@ -189,8 +194,7 @@ class Engine:
                 raise
             raise error from e
         finally:
-            self._give_back(session, life)
-            self._leave(life, waiter)
+            self._give_back(session, life, waiter)
 
     @contextmanager
     def _tagged(self, session: SparkSession, call: Call | None) -> Iterator[None]:
@@ -275,11 +279,13 @@ class Engine:
             if call is not None:
                 call.check()
             if not ready and self._state == "up":
-                raise TooManyRequests(f"all Spark sessions were busy for {self._start_wait_s:g} s; try again later")
+                raise TooManyRequests(
+                    f"no Spark session became free for this request in {self._start_wait_s:g} s; try again later"
+                )
             if not self._idle:
                 raise EngineUnavailable(f"Spark is not available ({self._state}); try again in a few seconds")
             self._waiters.take(waiter.tenant, waiter)
-            self._limited[waiter.tenant] += waiter.limited
+            self._limited += waiter.counted
             self._moved = time.monotonic()
             self._changed.notify_all()  # another waiter is the next now
             # The session used last is the warmest.
@@ -314,20 +320,17 @@ class Engine:
         with self._changed:
             self._changed.notify_all()
 
-    def _give_back(self, session: SparkSession, life: int) -> None:
+    def _give_back(self, session: SparkSession, life: int, waiter: _Waiter | None = None) -> None:
+        """Return a session; `waiter` is whoever had waited for it."""
         with self._changed:
             self._moved = time.monotonic()
-            if life == self._life and self._state == "up":
-                self._idle.append(session)
-                self._changed.notify_all()
-
-    def _leave(self, life: int, waiter: _Waiter) -> None:
-        """Count a session that was given back."""
-        with self._changed:
-            if life == self._life and self._state == "up":
-                self._limited[waiter.tenant] -= waiter.limited
+            if life != self._life or self._state != "up":
+                return
+            if waiter is not None:
+                self._limited -= waiter.counted  # this forgets tenants that have none left
                 self._waiters.leave(waiter.tenant)
-                self._changed.notify_all()
+            self._idle.append(session)
+            self._changed.notify_all()
 
     def _end(self, life: int) -> None:
         """Kill a JVM whose connection broke, so that it cannot later commit what was reported as failed."""

@@ -54,7 +54,10 @@ def of_query(error: Exception) -> Exception:
     if not isinstance(error, Py4JJavaError | PySparkException | ValueError | ArithmeticError | NotImplementedError):
         return translated(error)
     chain = list(chain_of(error))
-    shown = " ".join(f"{name} {message}" for name, message in chain)
+    found = translated(error)
+    # The message about a value quotes it, and it may contain anything.
+    quoting = isinstance(found, InvalidQuery)
+    shown = " ".join(name if quoting else f"{name} {message}" for name, message in chain)
     if any(sign in shown for sign in _TOO_MUCH):
         return QueryTooExpensive(
             "the query took more memory than one query may; return fewer or smaller rows, filter earlier, or group by "
@@ -67,7 +70,6 @@ def of_query(error: Exception) -> Exception:
             "long text; flatten it, or write [ab]* instead of (a|b)*",
             field="sql",
         )
-    found = translated(error)
     if found is not error:
         return _plain(found)
     log.warning("a query in SQL failed in an unusual way: %s", shown[:2000])

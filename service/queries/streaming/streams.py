@@ -150,7 +150,7 @@ class Streams:
     def _enter(self, tenant: str) -> None:
         reached = self._room.take(tenant)
         if reached is not None:
-            count, whose = (self._room.at_most, " of this tenant") if reached == "tenant" else (self._room.places, "")
+            count, whose = self._room.limit(reached)
             raise TooManyRequests(
                 f"{count} responses{whose} are being streamed already (FIRN_LIMITS__STREAMS); try again later"
             )

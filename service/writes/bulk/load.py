@@ -139,7 +139,7 @@ class Bulk:
         """
         reached = self._room.take(name.tenant)
         if reached is not None:
-            count, whose = (self._room.at_most, " of this tenant") if reached == "tenant" else (self._room.places, "")
+            count, whose = self._room.limit(reached)
             raise TooManyRequests(f"{count} bulk loads{whose} are in progress; try again when one has ended")
         release = partial(self._room.leave, name.tenant)
         try:

@@ -124,7 +124,8 @@ def test_a_tenant_with_many_jobs_leaves_sessions_to_others_and_to_changes(busy: 
     for thread in threads:
         thread.join(30)
     assert len(busy.begun) == 8
-    assert (busy.engine.idle, busy.engine._limited.total(), busy.engine._waiters.taken) == (5, 0, 0)
+    assert (busy.engine.idle, busy.engine._limited, busy.engine._waiters.taken) == (5, {}, 0)
+    assert not busy.engine._limited.keys(), "tenants without sessions are forgotten"
 
 
 def test_a_job_of_another_tenant_is_served_before_those_that_wait_longer(busy: Busy) -> None:

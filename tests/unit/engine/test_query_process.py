@@ -363,6 +363,20 @@ def test_tenants_share_the_sessions_of_queries() -> None:
     assert [lent._may_run(each) for each in flood[2:]] == [True, False]
 
 
+def test_a_query_that_no_longer_waits_wakes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lending, "_LOOK_EVERY_S", 60)
+    lent: lending.Lending[str] = lending.Lending(sessions=1, start_wait_s=60)
+    with ThreadPoolExecutor(1) as pool:
+        next_one = pool.submit(lent.enter, lending.Entry(Call()))
+        wait_until(lambda: lent.longest_wait_s() > 0, 30)
+        lent.life = "first"  # nobody is woken, as if the next had looked before this one left
+        gone = lending.Entry(Call())
+        monkeypatch.setattr(gone.call, "check", cancelled().call.check)
+        with pytest.raises(Cancelled):
+            lent.enter(gone)
+        assert next_one.result(30) == "first"
+
+
 def entry(**how: Any) -> lending.Entry:
     made = lending.Entry(Call(), runs=1)
     for name, value in how.items():

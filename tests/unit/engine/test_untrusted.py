@@ -48,6 +48,12 @@ def test_a_result_that_spark_finds_too_large_is_too_expensive() -> None:
     assert answer(java(SPARK, message=message))[0] == "QUERY_TOO_EXPENSIVE"
 
 
+@pytest.mark.parametrize("value", ["53200-1234", "OutOfMemoryError", "Cannot grow", "StackOverflowError"])
+def test_a_value_that_an_error_quotes_does_not_say_what_went_wrong(value: str) -> None:
+    message = f"[CAST_INVALID_INPUT] The value '{value}' cannot be cast to \"INT\". SQLSTATE: 22018"
+    assert answer(java(SPARK, "org.apache.spark.SparkNumberFormatException", message=message))[0] == "INVALID_QUERY"
+
+
 def test_an_error_that_is_known_stays_what_it_is() -> None:
     assert answer(java("org.apache.iceberg.exceptions.ServiceUnavailableException"))[0] == "CATALOG_UNAVAILABLE"
     assert answer(java("org.apache.iceberg.exceptions.NoSuchTableException"))[0] == "TABLE_NOT_FOUND"

@@ -89,7 +89,7 @@ def test_what_fits_by_the_bytes_in_memory_fits_by_those_of_the_response(
 ) -> None:
     room = room_with(most, event=event)
     column = pa.array(data.draw(st.lists(st.none() | values, max_size=30)))
-    rows = pa.table({"a name": column, '"\\': pa.nulls(len(column))})
+    rows = pa.table({"a name": column, '"\\': pa.nulls(len(column)), "\x01" * 400: pa.nulls(len(column))})
     try:
         expected = fitting(room, json_rows(rows)) == len(rows)
     except ResponseTooLarge:
