@@ -343,6 +343,17 @@ class TestADynamicTable:
         set_again = guarded.ok("mine", set_policy(RULES))
         assert {one["table"] for one in set_again["dynamic_tables"]} >= {"told"}
 
+    def test_does_not_show_its_query_once_a_protected_source_has_another_name(self, guarded: Guarded) -> None:
+        catalog, place = guarded.app.parts[Catalog], {**ADDRESS, "table": "leaving"}
+        guarded.ok("mine", {"operation": "CREATE_TABLE", **place, "schema": {"fields": FIELDS}})
+        guarded.ok("mine", {**set_policy(RULES), **place})
+        Declared(guarded.app, MINE).dynamic("shop.of_leaving", "shop.leaving")
+        # As another program renames it, of which the definition does not know.
+        catalog.rename(catalog.load(TableName(MINE, "shop", "leaving")), TableName(MINE, "shop", "left"))
+        described = {"operation": "DESCRIBE_DYNAMIC_TABLE", **ADDRESS, "table": "of_leaving"}
+        assert "query" not in guarded.ok("reader", described)["dynamic_table"]
+        assert guarded.ok("mine", described)["dynamic_table"]["query"]
+
 
 class TestThoseWhoSeeAll:
     """No policy binds administrators and Firn itself, nor a role whose rule is empty."""
