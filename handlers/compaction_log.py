@@ -1,12 +1,15 @@
 """COMPACTION_LOG: list past and running compactions."""
 
 from datetime import datetime
+from functools import cache, partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
+from service.guard.policies import Policies
 from service.ledger.jobs import JobRecord, JobRecords
+from service.model.call import Call
 from service.model.names import TableName
 from service.model.times import read_time_ms, utc, utc_or_none
 from service.operations.examples import create_table, response
@@ -38,13 +41,18 @@ class LoggedCompaction(BaseModel):
     state: str = Field(description="running, done, failed, cancelled or interrupted")
     started_at: datetime = Field(description="when it started")
     ended_at: datetime | None = omit_when_null("absent while it runs")
-    request: Any = omit_when_null("the options of the request")
+    request: Any = omit_when_null(
+        "the options of the request; not for readers from whom a policy hides rows or columns"
+    )
     stats: Any = omit_when_null(
         "counts before and after, as in COMPACT's response, also if it ended early; absent while it runs, or "
         "if its instance stopped before it committed anything"
     )
     predicted: Any = omit_when_null("the prediction, if one was made")
-    error: Any = omit_when_null("why it failed; if it is done, what failed after files were merged")
+    error: Any = omit_when_null(
+        "why it failed; if it is done, what failed after files were merged; "
+        "not for readers from whom a policy hides rows or columns"
+    )
 
 
 class CompactionLogResult(Page, Result):
@@ -52,7 +60,9 @@ class CompactionLogResult(Page, Result):
 
 
 @operation(CompactionLog, CompactionLogResult, pool="metadata", examples=EXAMPLES)
-def compaction_log(request: CompactionLog, catalog: Catalog, records: JobRecords) -> CompactionLogResult:
+def compaction_log(
+    request: CompactionLog, call: Call, catalog: Catalog, policies: Policies, records: JobRecords
+) -> CompactionLogResult:
     """List past and running compactions: when they ran, who started them, and what they changed."""
     after = request.place(int, str)
     found = records.log(
@@ -68,11 +78,15 @@ def compaction_log(request: CompactionLog, catalog: Catalog, records: JobRecords
         # A misspelt name has no compactions either: this refuses it.
         catalog.load(TableName(request.tenant_id, request.namespace, request.table))
     page, next_cursor = request.page(found, lambda job: (job.started_ms, job.id))
-    return CompactionLogResult(compactions=[_logged(job) for job in page], next_cursor=next_cursor)
+    sees_whole = cache(partial(policies.sees_whole, call.principal))
+    compactions = [_logged(job, whole=sees_whole(job.table, job.table_uuid)) for job in page]
+    return CompactionLogResult(compactions=compactions, next_cursor=next_cursor)
 
 
-def _logged(job: JobRecord) -> LoggedCompaction:
-    details = {name: job.details.get(name) for name in ("request", "stats", "predicted", "error")}
+def _logged(job: JobRecord, *, whole: bool) -> LoggedCompaction:
+    # Options and errors can name columns and values that a policy hides.
+    shown = ("request", "stats", "predicted", "error") if whole else ("stats", "predicted")
+    details = {name: job.details.get(name) for name in shown}
     return LoggedCompaction(
         id=job.id,
         namespace=job.table.namespace,

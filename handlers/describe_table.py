@@ -118,11 +118,17 @@ def describe_table(
     whole = view is None
     # Expressions, split points and the table file say more about rows than the policy shows.
     ranges = ranges_of(table.properties) if whole else None
+    properties, compaction = describe(table.properties), effective_policy(table.properties, settings)
+    if not whole:
+        compaction.sort_by = [name for name in compaction.sort_by if name in schema.names]
+        own = properties.get("compaction", {})
+        if "sort_by" in own:
+            properties["compaction"] = {**own, "sort_by": compaction.sort_by}
     return DescribeTableResult(
         description=Description(
             schema_=describe_schema(schema),
             partition=describe_partition(tuple(one for one in table.partition if one.field in schema.names or whole)),
-            properties=describe(table.properties),
+            properties=properties,
             has_policy=has_policy(table) or None,
             policy=_policy(table) if sees_all(call.principal, table.name) else None,
             derived=(derived_expressions(table.properties) or None) if whole else None,
@@ -130,7 +136,7 @@ def describe_table(
             ingestion=_ingestion(table) if whole else None,
             online=is_online(table.properties),
             dynamic=is_dynamic_table(table.properties),
-            compaction=effective_policy(table.properties, settings),
+            compaction=compaction,
             current_snapshot_id=table.current_snapshot_id,
             metadata_location=table.metadata_location,
             row_count=count_rows(table),

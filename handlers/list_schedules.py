@@ -1,11 +1,14 @@
 """LIST_SCHEDULES: list a tenant's schedules."""
 
+from functools import cache, partial
 from typing import Literal
 
 from pydantic import Field
 
+from service.guard.policies import Policies
 from service.jobs.schedules.schedules import Schedules
 from service.ledger.schedules import ScheduleFilter
+from service.model.call import Call
 from service.operations.examples import create_table, response
 from service.operations.operation import Example, Result, operation
 from service.operations.paging import Page, Paged, ScopedRequest, limit_field
@@ -50,12 +53,13 @@ class ListSchedulesResult(Page, Result):
 
 
 @operation(ListSchedules, ListSchedulesResult, pool="metadata", examples=EXAMPLES)
-def list_schedules(request: ListSchedules, schedules: Schedules) -> ListSchedulesResult:
+def list_schedules(request: ListSchedules, call: Call, schedules: Schedules, policies: Policies) -> ListSchedulesResult:
     """List the schedules of a namespace or of a tenant: when each is due, what it runs, and how its last run ended."""
     which = ScheduleFilter(request.only_namespace, request.table, request.name)
     [after] = request.place(str) or [None]
     found = schedules.of_tenant(request.tenant_id, which, after, request.limit + 1)
     page, next_cursor = request.page(found, lambda schedule: [schedule.name])
     runs = schedules.runs(page, max(2, request.runs))
-    listed = [schedule_result(schedule, runs[schedule.id], request.runs) for schedule in page]
+    sees_whole = cache(partial(policies.sees_whole, call.principal))
+    listed = [schedule_result(schedule, runs[schedule.id], request.runs, sees_whole) for schedule in page]
     return ListSchedulesResult(schedules=listed, next_cursor=next_cursor)

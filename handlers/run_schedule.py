@@ -2,19 +2,21 @@
 
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
 from service.commits.commit import Commits
 from service.errors import CommitConflict, ScheduleNotFound
+from service.guard.policies import Policies
 from service.jobs.schedules.schedules import Schedules
 from service.ledger.jobs import JobRecord
 from service.model.call import Call
 from service.model.names import TableName
 from service.operations.examples import accepted, create_table, response, write
 from service.operations.operation import AcceptedResult, Example, Result, ScheduleRequest, operation
-from service.operations.schedule_results import RunResult, run_result
+from service.operations.schedule_results import RunResult, run_result, visible_run
 
 _LISTED = 1000
 SHOP = {"tenant_id": "acme", "namespace": "shop"}
@@ -92,7 +94,7 @@ class RunAcceptedResult(AcceptedResult):
 
 @operation(RunSchedule, RunScheduleResult, pool="metadata", examples=EXAMPLES, also=(RunAcceptedResult,))
 def run_schedule(
-    request: RunSchedule, call: Call, commits: Commits, schedules: Schedules
+    request: RunSchedule, call: Call, commits: Commits, schedules: Schedules, policies: Policies
 ) -> "RunScheduleResult | RunAcceptedResult | Future[bytes]":
     """Run a schedule now, even if it is disabled; its next due time does not change."""
     schedule = schedules.find(request.tenant_id, request.name, call.principal)
@@ -105,7 +107,7 @@ def run_schedule(
                 "another key to run the schedule that has this name now",
                 field="name",
             )
-        return _when_ended(started, tables, call, commits, schedules)
+        return _when_ended(started, tables, call, commits, schedules, policies)
     try:
         with commits.in_ledger(call) as change:
             run = schedules.claim(schedule, call.id, change.id, change.transaction)
@@ -118,11 +120,16 @@ def run_schedule(
     schedules.scheduler.go(schedule, run)
     if not request.wait:
         return _accepted(run, tables, started=True)
-    return _when_ended(run, tables, call, commits, schedules)
+    return _when_ended(run, tables, call, commits, schedules, policies)
 
 
 def _when_ended(
-    run: JobRecord, tables: list[TableName], call: Call, commits: Commits, schedules: Schedules
+    run: JobRecord,
+    tables: list[TableName],
+    call: Call,
+    commits: Commits,
+    schedules: Schedules,
+    policies: Policies,
 ) -> "Future[bytes]":
     body: Future[bytes] = Future()
     body.set_running_or_notify_cancel()  # nobody can cancel it: the run goes on, whoever waits for it
@@ -130,7 +137,9 @@ def _when_ended(
     def ended(over: "Future[JobRecord | None]") -> None:
         try:
             found = over.result() or replace(run, state="cancelled")
-            body.set_result(commits.store_response(call, call.respond(_ended(found, tables))))
+            visible = visible_run(run_result(found), found.table.tenant, partial(policies.sees_whole, call.principal))
+            result = RunScheduleResult(started=True, run=visible, tables=_covered(tables))
+            body.set_result(commits.store_response(call, call.respond(result)))
         except BaseException as e:
             body.set_exception(e)
 
@@ -147,10 +156,6 @@ def _in_progress(request: RunSchedule, schedules: Schedules) -> JobRecord:
 
 def _accepted(run: JobRecord, tables: list[TableName], *, started: bool) -> RunAcceptedResult:
     return RunAcceptedResult.of(run.id, started=started, tables=_covered(tables))
-
-
-def _ended(run: JobRecord, tables: list[TableName]) -> RunScheduleResult:
-    return RunScheduleResult(started=True, run=run_result(run), tables=_covered(tables))
 
 
 def _covered(tables: list[TableName]) -> list[CoveredTable]:

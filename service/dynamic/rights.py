@@ -77,8 +77,8 @@ class Sight:
     def sees_sources(self, definition: Definition) -> bool:
         """Whether the query, which names its sources, may be shown; not if a policy hides rows of one, as messages
         about it can quote rows."""
-        bound = self.definitions.policies.is_bound
-        return all(self.sees(one.name) and not bound(self.principal, one.name) for one in definition.sources)
+        whole = self.definitions.policies.sees_whole
+        return all(self.sees(one.name) and whole(self.principal, one.name, one.uuid) for one in definition.sources)
 
     def sees_all(self, definition: Definition) -> bool:
         """Whether every table on which a dynamic one depends may be named."""

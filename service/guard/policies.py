@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from service.catalog.lineage import current_names
 from service.catalog.tables import Catalog, Table
-from service.errors import Forbidden, TableNotFound
+from service.errors import Forbidden, NotFound, TableNotFound
 from service.model.filters.attributes import AttributeValues
 from service.model.identity.principal import LOCAL, Principal
 from service.model.ingest.reserved import QUARANTINE_OF_PROPERTY, quarantined_name
@@ -89,6 +89,18 @@ class Policies:
         except Forbidden:
             return True
         return False
+
+    def sees_whole(self, principal: Principal, name: TableName, uuid: str = "") -> bool:
+        """Whether somebody sees all of a table: what was recorded about it can name columns and quote rows. False if
+        there is no such table now, or it has another UUID than the given one."""
+        if sees_all(principal, name):
+            return True
+        try:
+            table = self._catalog.load(name)
+            self.check_whole_table(principal, table)
+        except (Forbidden, NotFound):
+            return False
+        return uuid in ("", table.uuid)
 
     def check_whole(self, principal: Principal, name: TableName, what: str = "in this way") -> None:
         """Raise Forbidden if somebody sees less than all of a table. Nothing, if there is no such table."""

@@ -1,6 +1,7 @@
 """Schedules and their runs in responses."""
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from service.jobs.schedules.task import loads
 from service.jobs.schedules.times import show_delay
 from service.ledger.jobs import JobRecord
 from service.ledger.schedules import Schedule
+from service.model.names import TableName
 from service.model.times import utc, utc_or_none
 from service.model.wire import omit_when_null
 
@@ -26,7 +28,9 @@ class TableOutcomeResult(BaseModel):
         description="`skipped`: not started, outside the table's window"
     )
     reason: str | None = omit_when_null("why it was skipped, or why there was nothing to do")
-    error: dict[str, Any] | None = omit_when_null("`code` and `message` if it failed")
+    error: dict[str, Any] | None = omit_when_null(
+        "`code` and `message` if it failed; not for readers from whom a policy hides rows or columns of the table"
+    )
     duration_ms: int = Field(description="how long it took")
 
 
@@ -62,7 +66,10 @@ class ScheduleResult(BaseModel):
     scope: Literal["table", "namespace", "tenant"] = Field(description="which tables it covers")
     namespace: str | None = omit_when_null("their namespace; absent for all of the tenant")
     table: str | None = omit_when_null("the table; absent if it covers several")
-    task: dict[str, Any] = Field(description="the operation that it runs")
+    task: dict[str, Any] = Field(
+        description="the operation that it runs; without its options for readers from whom a policy hides rows or "
+        "columns of the table"
+    )
     enabled: bool = Field(description="whether it runs automatically")
     catch_up: bool = Field(description="whether missed runs are caught up")
     created_at: datetime = Field(description="when it was created")
@@ -91,6 +98,17 @@ def run_result(run: JobRecord) -> RunResult:
     )
 
 
+def visible_run(run: RunResult, tenant: str, sees_whole: Callable[[TableName], bool]) -> RunResult:
+    """Without the errors about tables of which the reader sees only a part: they can quote rows."""
+    outcomes = [
+        one
+        if one.error is None or sees_whole(TableName(tenant, one.namespace, one.table))
+        else one.model_copy(update={"error": None})
+        for one in run.outcomes
+    ]
+    return run.model_copy(update={"outcomes": outcomes})
+
+
 def shown_run(run: JobRecord) -> dict[str, Any]:
     """A run as a job: its progress, and its result once it has ended."""
     tally = RunTally.loads(run.progress)
@@ -99,8 +117,14 @@ def shown_run(run: JobRecord) -> dict[str, Any]:
     return {"progress": counts, **ended}
 
 
-def schedule_result(schedule: Schedule, latest: list[JobRecord], shown: int) -> ScheduleResult:
+def schedule_result(
+    schedule: Schedule, latest: list[JobRecord], shown: int, sees_whole: Callable[[TableName], bool]
+) -> ScheduleResult:
     """A schedule with its latest runs, newest first; the list `runs` has the first `shown` of them."""
+
+    def visible(run: JobRecord) -> RunResult:
+        return visible_run(run_result(run), schedule.tenant, sees_whole)
+
     # Only the runs themselves say this: one may have started since the schedule was read.
     running = next((run for run in latest if run.ended_ms is None), None)
     last = next((run for run in latest if run.ended_ms is not None), None)
@@ -112,15 +136,24 @@ def schedule_result(schedule: Schedule, latest: list[JobRecord], shown: int) -> 
         scope=schedule.scope,  # type: ignore[arg-type]  # the ledger holds text
         namespace=schedule.namespace,
         table=schedule.table,
-        task=loads(schedule.task),
+        task=_visible_task(schedule, sees_whole),
         enabled=schedule.enabled,
         catch_up=schedule.catch_up,
         created_at=utc(schedule.created_ms),
         next_run_at=utc_or_none(schedule.next_ms),
-        running=None if running is None else run_result(running),
-        last_run=None if last is None else run_result(last),
-        runs=[run_result(run) for run in latest[:shown]],
+        running=None if running is None else visible(running),
+        last_run=None if last is None else visible(last),
+        runs=[visible(run) for run in latest[:shown]],
     )
+
+
+def _visible_task(schedule: Schedule, sees_whole: Callable[[TableName], bool]) -> dict[str, Any]:
+    """The task; only its operation for who sees a part of its table, because options can name columns and values."""
+    task, operation = loads(schedule.task), "operation"
+    if schedule.namespace is None or schedule.table is None or task.keys() <= {operation}:
+        return task
+    whole = sees_whole(TableName(schedule.tenant, schedule.namespace, schedule.table))
+    return task if whole else {operation: task[operation]}
 
 
 def _failures_first(outcome: TableOutcome) -> tuple[int, str, str]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -20,6 +21,7 @@ from service.model.identity.principal import Access, Role
 from service.model.names import TableName
 from service.operations import envelope
 from service.operations.operation import Parts, Result
+from service.operations.schedule_results import RunResult, visible_run
 from service.pipeline.response import Response as PipelineResponse
 
 JOB = "/jobs/{id}"
@@ -86,7 +88,7 @@ async def _respond(request: Request, role: Role, ask: Callable[[str], dict[str, 
             raise job_not_found(job_id)  # as if there were none
         call.about(name)
         call.principal.check(place)
-        described = ask(job_id)
+        described = _visible(ask(job_id), name, parts[Policies], call)
         # Who started it may have seen more of the table.
         if _sees_whole(parts, call, job_id, name):
             return described
@@ -95,6 +97,15 @@ async def _respond(request: Request, role: Role, ask: Callable[[str], dict[str, 
     described = await asyncio.to_thread(asked)
     found = JobResult.model_construct(job=described)  # type: ignore[arg-type]  # the fields of one
     return response_of(request, PipelineResponse(200, envelope.success(found, call.id, call.elapsed_ms)))
+
+
+def _visible(described: dict[str, Any], place: TableName, policies: Policies, call: Call) -> dict[str, Any]:
+    """A job; of the run of a schedule, what the sender may see of its outcomes."""
+    match described.get("result"):
+        case {"run": RunResult() as run, **others}:
+            seen = visible_run(run, place.tenant, partial(policies.sees_whole, call.principal))
+            return {**described, "result": {**others, "run": seen}}
+    return described
 
 
 def _sees_whole(parts: Parts, call: Call, job_id: str, name: TableName) -> bool:

@@ -21,15 +21,17 @@ def in_total_order(
     df: DataFrame,
     window: Window,
     repeatable: Callable[[str], bool],
-    as_told: Callable[[], DataFrame] | None = None,
+    without_barriers: Callable[[], DataFrame] | None = None,
 ) -> DataFrame | None:
     """The window of the rows in a total order; None if another run could have other rows, or another order.
 
-    Whether it could is told by the plan of `as_told`, if that is given.
+    `without_barriers` makes the same SELECT without those of policies, which Spark takes for random conditions.
     """
     plan, whole = without_limits(df._jdf.queryExecution().analyzed(), window)
-    told, _ = (plan, None) if as_told is None else without_limits(as_told()._jdf.queryExecution().analyzed(), window)
-    if not told.deterministic() or not repeatable(str(told.toJSON())):
+    judged = plan
+    if without_barriers is not None:
+        judged, _ = without_limits(without_barriers()._jdf.queryExecution().analyzed(), window)
+    if not judged.deterministic() or not repeatable(str(judged.toJSON())):
         return None
     path = _down_to_sort(plan)
     columns = scala_items(path[-1].child().output() if path else plan.output())

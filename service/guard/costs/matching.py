@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from service.errors import QueryTooExpensive
 from service.guard.costs.bounds import Bound
 from service.guard.costs.limits import shown, sql_name, too_expensive
 from service.model.patterns.backtracking import MOST_STEPS, TEXT_LENGTH, backtracking, like_steps
@@ -28,10 +29,10 @@ def check_patterns(name: str, args: Sequence[Bound]) -> None:
         if pattern.text is not None:
             _check(max(length, backtracking(pattern.text).steps(length)), sql_name(name), pattern.text)
         elif not pattern.known or pattern.size:  # it is not null
-            raise too_expensive(
-                f"the regular expression of {sql_name(name)} is not a literal, so nobody knows how long it takes",
-                "a literal is allowed",
-                "Write it as a literal or a parameter; for plain text use contains, replace or split_part",
+            raise QueryTooExpensive(
+                f"sql may be too expensive: the regular expression of {sql_name(name)} is not a literal, so its cost "
+                "is unknown. Write it as a literal or a parameter; for plain text use contains, replace or split_part",
+                field="sql",
             )
 
 

@@ -14,6 +14,10 @@ from service.dynamic.refresh.passes import Passes
 from service.errors import Forbidden
 from service.guard.policies import Policies
 from service.jobs.jobs import Jobs
+from service.jobs.schedules.schedules import Schedules
+from service.jobs.schedules.tally import RunTally, TableOutcome
+from service.ledger.jobs import JobRecord, JobRecords
+from service.ledger.schedules import ScheduleFilter
 from service.model import wire
 from service.model.call import Call
 from service.model.identity.principal import LOCAL, Grant, Principal
@@ -230,6 +234,67 @@ def test_a_stored_response_is_not_given_to_whoever_sees_a_part_by_now(guarded: G
     assert guarded.refused("writer", change)["code"] == "FORBIDDEN"
 
 
+class TestWhatWasRecordedOfATable:
+    """Options and errors can name columns and quote values that its policy hides."""
+
+    HIDDEN = ("secret", "top")
+    OPTIONS: dict[str, Any] = {"strategy": "sort", "sort_by": ["name", "secret"]}  # noqa: RUF012
+
+    def test_a_description_names_no_hidden_column_that_compactions_sort_by(self, guarded: Guarded) -> None:
+        place = {**ADDRESS, "table": "sorted"}
+        guarded.ok("mine", {"operation": "CREATE_TABLE", **place, "schema": {"fields": FIELDS}})
+        guarded.ok("mine", {"operation": "SET_COMPACTION", **place, **self.OPTIONS})
+        guarded.ok("mine", {**set_policy(RULES), **place})
+        described = {"operation": "DESCRIBE_TABLE", **place}
+        of_reader = guarded.ok("reader", described)["description"]
+        assert "secret" not in str(of_reader)
+        assert of_reader["compaction"]["sort_by"] == of_reader["properties"]["compaction"]["sort_by"] == ["name"]
+        assert guarded.ok("mine", described)["description"]["compaction"]["sort_by"] == self.OPTIONS["sort_by"]
+
+    def test_the_log_of_compactions_has_neither_options_nor_errors(self, guarded: Guarded) -> None:
+        uuid = guarded.app.parts[Catalog].load(NAME).uuid
+        details = {"request": self.OPTIONS, "error": {"message": "top of secret"}, "stats": {"files_before": 3}}
+        record = JobRecord("log", "COMPACT", NAME, uuid, "failed", details=details, started_ms=1, ended_ms=2)
+        assert guarded.app.parts[JobRecords].begin(record)
+        log = {"operation": "COMPACTION_LOG", **ADDRESS}
+        [of_reader] = guarded.ok("reader", log)["compactions"]
+        assert not any(word in str(of_reader) for word in self.HIDDEN)
+        assert of_reader["stats"] == details["stats"]
+        [of_admin] = guarded.ok("mine", log)["compactions"]
+        assert (of_admin["request"], of_admin["error"]) == (self.OPTIONS, details["error"])
+        # Also if the table has another name now.
+        moved = {"operation": "RENAME_TABLE", **ADDRESS, "new_name": "orders3"}
+        guarded.ok("mine", moved)
+        listed = guarded.ok("reader", {"operation": "COMPACTION_LOG", "tenant_id": MINE, "namespace": "shop"})
+        assert not any(word in str(listed) for word in self.HIDDEN)
+        guarded.ok("mine", {**moved, "table": "orders3", "new_name": "orders"})
+
+    def test_a_schedule_shows_neither_options_nor_errors(self, guarded: Guarded) -> None:
+        task = {"operation": "COMPACT", **self.OPTIONS}
+        create = {"operation": "CREATE_SCHEDULE", **ADDRESS, "cron": "0 0 * * *", "task": task}
+        guarded.ok("mine", {**create, "name": "of-orders"})
+        [schedule] = guarded.app.parts[Schedules].of_tenant(MINE, ScheduleFilter(name="of-orders"), None, 1)
+        error = {"code": "INVALID_RECORD", "message": "top is not a date"}
+        tally = RunTally(tables=1).plus(TableOutcome("shop", "orders", "failed", error=error))
+        times = {"created_ms": 1, "started_ms": 1, "ended_ms": 2}
+        records = guarded.app.parts[JobRecords]
+        for job_id, table in (("run-of-table", NAME), ("run-of-all", TableName(MINE, "shop", ""))):
+            run = JobRecord(job_id, "RUN_SCHEDULE", table, state="failed", progress=tally.dumps(), **times)
+            assert records.begin(replace(run, claim=schedule.id))
+            of_reader = guarded.send("GET", f"/jobs/{job_id}", "reader").json()["job"]
+            assert of_reader["progress"]["failed"] == 1
+            assert "top" not in str(of_reader)
+            assert error["message"] in guarded.send("GET", f"/jobs/{job_id}", "mine").text
+        listing = {"operation": "LIST_SCHEDULES", **ADDRESS, "name": "of-orders", "runs": 5}
+        [of_reader] = guarded.ok("reader", listing)["schedules"]
+        assert not any(word in str(of_reader) for word in self.HIDDEN)
+        assert of_reader["task"] == {"operation": "COMPACT"}
+        assert of_reader["last_run"]["failed"] == len(of_reader["runs"][0]["outcomes"]) == 1
+        [of_admin] = guarded.ok("mine", listing)["schedules"]
+        assert of_admin["task"] == task
+        assert of_admin["last_run"]["outcomes"][0]["error"] == error
+
+
 class TestADynamicTable:
     """It shows the rows of its sources to all of its readers, without their policies."""
 
@@ -277,6 +342,17 @@ class TestADynamicTable:
         assert "secret" in of_admin["reason"]
         set_again = guarded.ok("mine", set_policy(RULES))
         assert {one["table"] for one in set_again["dynamic_tables"]} >= {"told"}
+
+    def test_does_not_show_its_query_once_a_protected_source_has_another_name(self, guarded: Guarded) -> None:
+        catalog, place = guarded.app.parts[Catalog], {**ADDRESS, "table": "leaving"}
+        guarded.ok("mine", {"operation": "CREATE_TABLE", **place, "schema": {"fields": FIELDS}})
+        guarded.ok("mine", {**set_policy(RULES), **place})
+        Declared(guarded.app, MINE).dynamic("shop.of_leaving", "shop.leaving")
+        # As another program renames it, of which the definition does not know.
+        catalog.rename(catalog.load(TableName(MINE, "shop", "leaving")), TableName(MINE, "shop", "left"))
+        described = {"operation": "DESCRIBE_DYNAMIC_TABLE", **ADDRESS, "table": "of_leaving"}
+        assert "query" not in guarded.ok("reader", described)["dynamic_table"]
+        assert guarded.ok("mine", described)["dynamic_table"]["query"]
 
 
 class TestThoseWhoSeeAll:
