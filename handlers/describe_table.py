@@ -152,8 +152,10 @@ def describe_table(
 def _policy(table: Table) -> dict[str, Any] | None:
     """The rules of a policy; {} if another program made it unreadable."""
     text = table.properties.get(POLICY_PROPERTY)
-    found = None if text is None else read_policy(text)
-    return found.described if found else None if text is None else {}
+    if text is None:
+        return None
+    found = read_policy(text)
+    return found.described if found else {}
 
 
 def _ingestion(table: Table) -> dict[str, Any] | None:

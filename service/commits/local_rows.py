@@ -13,6 +13,7 @@ from service.catalog.files.data_files import DataFile, list_files
 from service.catalog.files.few import FewRows, searchable
 from service.catalog.tables import Table
 from service.commits.compared import files_of, read_rows_of
+from service.engine.jobs.dynamic.direct.rows import netted
 from service.engine.jobs.dynamic.job import RefreshSource, SnapshotRange
 from service.engine.session.rows import plain_columns
 from service.model.dynamic.plan import WEIGHT
@@ -210,9 +211,7 @@ def _net(rows: pa.Table) -> pa.Table:
     names = [name for name in rows.column_names if name != WEIGHT]
     if any(kinds.is_nested(rows.schema.field(name).type) for name in names):
         return _net_by_contents(rows, names)
-    grouped = rows.group_by(names, use_threads=False).aggregate([(WEIGHT, "sum")])
-    net = grouped.select([*names, f"{WEIGHT}_sum"]).rename_columns([*names, WEIGHT])
-    return net.filter(pc.not_equal(net[WEIGHT], 0)).cast(rows.schema)
+    return netted(rows, names).cast(rows.schema)
 
 
 def _net_by_contents(rows: pa.Table, names: list[str]) -> pa.Table:

@@ -14,8 +14,8 @@ def lag_ms(missing_since: Iterable[int | None], now_ms: int) -> int:
 
 
 def lag_p95_ms(refreshes: Sequence[RefreshRecord]) -> int | None:
-    """Of the lags just before refreshes that brought changes ended, 95 of 100 are not above this; None before the
-    first of them."""
+    """In 95 of 100 refreshes that brought changes, the lag just before the end was at most this; None if there are
+    none."""
     lags = (lag_of(one) for one in refreshes)
     return p95([one for one in lags if one is not None])
 

@@ -10,7 +10,6 @@ from itertools import groupby
 from operator import itemgetter
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from service.catalog.files.columns import TooManyRows, UnreadableFile
 from service.catalog.files.key_lookup import KeyHits, find_keys, key_tuples, read_files
@@ -23,7 +22,7 @@ from service.engine.session.rows import plain_columns
 from service.model.edits import Edit
 from service.model.keyed.changes import PutRows
 from service.model.keyed.merge import merge_records
-from service.model.keyed.pool import with_columns
+from service.model.keyed.pool import with_columns, without
 
 # More records than this are joined by Spark, and the rows of more files are read by it: by several tasks.
 _MOST_RECORDS = 20_000
@@ -97,6 +96,5 @@ def _other_rows(table: Table, schema: pa.Schema, gone: Mapping[str, pa.Array], h
     """The rows that stay of files that are written again, given the positions of those that go."""
     parts = [schema.empty_table()]
     for path, rows in read_files(table, sorted(gone), schema).items():
-        out = pa.concat_arrays([gone[path], pa.array(hits.deleted.get(path, ()), pa.int64())])
-        parts.append(rows.filter(pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=out))))
+        parts.append(without(rows, [*gone[path].to_pylist(), *hits.deleted.get(path, ())]))
     return pa.concat_tables(parts)

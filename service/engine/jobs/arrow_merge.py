@@ -120,8 +120,8 @@ def _run(session: SparkSession, parts: list[MergePart], shape: FileShape) -> lis
         cloudpickle.unregister_pickle_by_value(arrow_files)  # type: ignore[no-untyped-call]
 
 
-def can_join(session: SparkSession, location: str) -> bool:
-    """Whether a table's files are on local disk, and Spark runs only in this process's JVM."""
+def is_local(session: SparkSession, location: str) -> bool:
+    """Whether a location is on local disk, and Spark runs only in this process's JVM."""
     return location.startswith("file:") and str(session.sparkContext.master).startswith("local")
 
 

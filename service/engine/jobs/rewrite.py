@@ -9,7 +9,7 @@ from typing import Any
 from service.engine.iceberg.compaction import FileGroup, PlannedGroups, RewriteOptions, RewrittenGroup, in_written_order
 from service.engine.iceberg.staging import readable, write_files
 from service.engine.iceberg.tables import writing_to
-from service.engine.jobs.arrow_merge import can_join, joined_files, merged
+from service.engine.jobs.arrow_merge import is_local, joined_files, merged
 from service.engine.session.java import ICEBERG, construct_hidden, each, iceberg_class, java_class, lines, method
 from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import DataFrame, SparkSession
@@ -40,7 +40,7 @@ def rewrite(
 def _packed(session: SparkSession, table: Any, group: FileGroup, how: RewriteOptions) -> Any:
     """The new files of a group, with its rows in their old order, those of the oldest files first."""
     own = group.handle
-    local, one_spec = can_join(session, str(table.location())), _of_one_spec(table, own)
+    local, one_spec = is_local(session, str(table.location())), _of_one_spec(table, own)
     if local and one_spec and (files := merged(session, table, group, how)) is not None:
         return files
     shape = _shape(session, group, local)

@@ -1,7 +1,7 @@
 """Values of many rows by number, so that a row can be put together from others column by column, without conversion."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -71,6 +71,14 @@ def with_columns(schema: pa.Schema, rows: pa.Table) -> pa.Table:
         for column in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def without(rows: pa.Table, positions: Collection[int]) -> pa.Table:
+    """The rows that are not at some positions, in their order."""
+    if not positions:
+        return rows
+    gone = frozenset(positions)
+    return rows.filter(pa.array([i not in gone for i in range(rows.num_rows)], pa.bool_()))
 
 
 def plain_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:

@@ -1,6 +1,6 @@
 """The content of the files that a batch with edits touches: the rows that it found, and what the files become."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,6 +13,7 @@ from service.engine.jobs.append import SharedReplacement
 from service.engine.session.rows import plain_columns
 from service.model.keyed.apply import AppliedChanges, KeyedRows
 from service.model.keyed.changes import RowPlace
+from service.model.keyed.pool import without
 from service.writes.keyed.cost import FileChoice
 
 ReadFiles: TypeAlias = Callable[
@@ -57,7 +58,7 @@ class FileContents:
         again = sorted((gone.keys() & self.whole.keys()) | self.merged, key=self._age)
         dead = {path: self.deleted.get(path, frozenset()) for path in again}
         out = {path: dead[path].union(gone.get(path, ())) for path in again}
-        kept = [_without(self.whole[path], out[path]) for path in again]
+        kept = [without(self.whole[path], out[path]) for path in again]
         expected = sum(self.files[path].rows - len(out[path]) for path in again) + done.new.num_rows
         return SharedReplacement(
             table.current_snapshot_id,
@@ -71,9 +72,3 @@ class FileContents:
     def _age(self, path: str) -> tuple[int, str]:
         """So that rows are written again in the order in which they were written."""
         return self.files[path].sequence_number, path
-
-
-def _without(rows: pa.Table, positions: Collection[int]) -> pa.Table:
-    if not positions:
-        return rows
-    return rows.filter(pa.array([i not in positions for i in range(rows.num_rows)], pa.bool_()))

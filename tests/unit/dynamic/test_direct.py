@@ -11,7 +11,7 @@ from service.engine.jobs.dynamic.direct.net import direct_net
 from service.engine.jobs.dynamic.job import RefreshJob, RefreshSource, SnapshotRange
 from service.engine.session.rows import plain_columns
 from service.model.dynamic.plan import WEIGHT, delta, new, old
-from service.model.schema.types import TableSchema
+from service.model.schema.types import Field, Primitive, TableSchema
 from tests.support.marks import thorough_after
 from tests.unit.dynamic.duck import Duck, DuckTable
 from tests.unit.dynamic.random_queries import a_case, changes
@@ -119,3 +119,22 @@ def test_a_result_that_is_refreshed_without_spark_equals_recomputation(kind: str
         duck.db.close()
     print(f"{kind}: {dict(seen)}")
     assert seen["direct"] > seen["refreshes"] / 2
+
+
+@pytest.mark.parametrize("selected", ["k", "k, s", "s, s AS again, k, k AS key", "s, a, k"])
+@pytest.mark.parametrize("reads_all", [True, False])
+def test_aggregates_below_a_projection_are_added_whether_or_not_it_selects_them(
+    selected: str, *, reads_all: bool
+) -> None:
+    duck = Duck({"t": (Field("k", Primitive("string")), Field("x", Primitive("long")))})
+    duck.insert("t", [("a", 1), ("a", 4), (None, 2)])
+    duck.commit()
+    query = f"SELECT {selected} FROM (SELECT k, AVG(x) AS a, SUM(x) AS s FROM t GROUP BY k) AS u"
+    table = DirectTable(duck, query, reads_all=reads_all)
+    duck.delete("t", ("a", 4))
+    duck.insert("t", [("b", None), (None, 3)])
+    duck.commit()
+    assert table.refresh()
+    assert table.result() == table.recomputed()
+    assert table.direct == 1
+    duck.db.close()

@@ -139,7 +139,8 @@ def _added(root: Select, how: Adding, changed: Set[int]) -> AddedGroups:
         columns[shown] = name
     arguments = tuple(map(_argument, how.arguments))
     rows = _Direct(root, changed).rows(core.input)
-    kinds = {name: (cast(AddedKind, kind), number) for name, (kind, number) in how.kinds.items()}
+    kept = ((name, *how.kinds[name]) for name in how.kinds if name in columns.values())  # not an unselected average
+    kinds = {name: (cast(AddedKind, kind), number) for name, kind, number in kept}
     return AddedGroups(rows, core.keys, arguments, kinds, columns)
 
 

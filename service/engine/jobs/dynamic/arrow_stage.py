@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.jobs.arrow_files import write
-from service.engine.jobs.arrow_merge import can_join, described, file_shape
+from service.engine.jobs.arrow_merge import described, file_shape, is_local
 from service.engine.session.spark_types import SparkSession
 from service.model.schema.ranges import RANGES_PROPERTY
 
@@ -18,14 +18,14 @@ def stage_here(session: SparkSession, iceberg: Any, rows: Sequence[pa.Table]) ->
 
     Arrow writes only to a table on this machine's disk that has neither partitions nor an order, and plain columns.
     """
-    if not can_join(session, str(iceberg.location())):
+    to = str(iceberg.locationProvider().newDataLocation(f"00000-0-{uuids.uuid4()}-00001.parquet"))
+    if not is_local(session, to):  # a property may say that data files are in another place than the table
         return None
     if iceberg.spec().isPartitioned() or not iceberg.sortOrder().isUnsorted():
         return None
     shape = file_shape(iceberg)
     if shape is None:
         return None
-    to = str(iceberg.locationProvider().newDataLocation(f"00000-0-{uuids.uuid4()}-00001.parquet"))
     write(pa.concat_tables(some.select(shape.schema.names).cast(shape.schema) for some in rows), shape, to)
     try:
         file = described(session, iceberg, to)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -63,10 +64,13 @@ class ResultRows:
         self.job = job
         self.few = few
         """Whether few rows of the sources have changed, so that few of the result are expected to."""
-        stored = job.stored if few else None
-        self.rows = None if stored is None else stored.read(job.base.rows)
-        """All rows, if they are few, with their places."""
         self._opened = False
+
+    @cached_property
+    def rows(self) -> pa.Table | None:
+        """All rows, if they are few, with their places. Read when they are needed: not if rows only come."""
+        stored = self.job.stored if self.few else None
+        return None if stored is None else stored.read(self.job.base.rows)
 
     def open(self) -> None:
         """Make the view of the rows, and one with their places."""
@@ -136,9 +140,9 @@ class ResultRows:
 
     def direct(self, change: DirectChange) -> tuple[NetChange, GoingRows] | None:
         """What changes, and the places of the rows that go, without Spark; None if Spark has to compute them."""
-        stored = self.rows
-        if stored is None and self.job.stored is not None and isinstance(change, AddedGroups):
-            stored = self.job.stored.read(self.job.base.rows)
+        stored = None
+        if isinstance(change, AddedGroups) and self.job.stored is not None:
+            stored = self.rows if self.few else self.job.stored.read(self.job.base.rows)
         found = direct_net(self.job, change, stored)
         if found is None:
             return None
