@@ -11,9 +11,11 @@ from handlers.compaction_log import CompactionLog, compaction_log
 from service.app import App
 from service.catalog.tables import Catalog
 from service.errors import InvalidRequest, TableNotFound
+from service.guard.policies import Policies
 from service.jobs.jobs import DAY_MS, Jobs
 from service.ledger.jobs import JobRecord, JobRecords
 from service.model import wire
+from service.model.call import Call
 from service.model.names import TableName
 from service.model.schema.definition import parse_schema
 from service.settings import load
@@ -43,7 +45,7 @@ class Place:
 
     def ask(self, **fields: Any) -> dict[str, Any]:
         request = CompactionLog.model_validate({"operation": "COMPACTION_LOG", "tenant_id": "acme", **fields})
-        result = compaction_log.handler(request, self.catalog, self.jobs.records)
+        result = compaction_log.handler(request, Call("r"), self.catalog, Policies(self.catalog), self.jobs.records)
         answer: dict[str, Any] = wire.parse(wire.render(result))
         return answer
 
