@@ -47,6 +47,7 @@ class Compiler:
     engine: QueryEngine
     catalog: Catalog
     limits: QueryLimits
+    policies: Policies
 
     def compile(self, name: TableName, query: str, *, deduplicated: bool = False, call: Call | None = None) -> Compiled:
         """A query of the dynamic table `name`, which gives the tenant and the namespace of names without one."""
@@ -55,7 +56,7 @@ class Compiler:
         tables = [self._table(name, one) for one in tables_named(query)]
         if call is not None:
             for table in tables:
-                Policies(self.catalog).check_may_publish(call.principal, table, QUERY)
+                self.policies.check_may_publish(call.principal, table, QUERY)
         return self._compiled(query, tables, [_nameable(one, query) for one in tables], deduplicated, call)
 
     def authorise(self, name: TableName, query: str, call: Call) -> None:

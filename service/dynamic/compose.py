@@ -48,7 +48,8 @@ def dynamic_parts(
     identities: Identities,
 ) -> tuple[object, ...]:
     records, cursors, how = DynamicTableRecords(ledger), CursorRecords(ledger), settings.dynamic
-    definitions, compiler = Definitions(catalog, records), Compiler(queries, catalog, QueryLimits.of(settings.queries))
+    definitions = Definitions(catalog, records)
+    compiler = Compiler(queries, catalog, QueryLimits.of(settings.queries), definitions.policies)
     committer = Committer(engine, commits, jobs, holds, settings.iceberg.edits)
     refresher = Refresher(committer, definitions, cursors, compiler, metrics)
 

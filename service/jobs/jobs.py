@@ -18,7 +18,6 @@ from service.ledger.jobs import LIVE, JobRecord, JobRecords, Place
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.failures import error_fields, internal_error, visible
-from service.model.names import TableName
 from service.model.times import now_ms
 
 log = logging.getLogger("firn.jobs")
@@ -171,21 +170,13 @@ class Jobs:
             return False
         return job["state"] in NOTHING and not self._kinds.get(job["kind"], Kind()).is_resumed
 
-    def place_of(self, job_id: str) -> TableName:
-        """What a job is about; NotFound if there is none of that id."""
+    def record_of(self, job_id: str) -> JobRecord:
+        """What is recorded of a job, such as what it is about; NotFound if there is none of that id."""
         job = self._job(job_id)
         record = job.record if job is not None else self.records.find(job_id)
         if record is None:
             raise job_not_found(job_id)
-        return record.table
-
-    def table_uuid_of(self, job_id: str) -> str:
-        """The UUID of the table that a job is about, which stays if it is renamed; NotFound if there is no such job."""
-        job = self._job(job_id)
-        record = job.record if job is not None else self.records.find(job_id)
-        if record is None:
-            raise job_not_found(job_id)
-        return record.table_uuid
+        return record
 
     def latest(
         self, tenant: str, namespace: str | None, limit: int, after: Place | None = None

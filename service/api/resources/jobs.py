@@ -16,6 +16,7 @@ from service.commits.commit import Commits
 from service.errors import Forbidden, NotFound
 from service.guard.policies import Policies, sees_all
 from service.jobs.jobs import Jobs, job_not_found
+from service.ledger.jobs import JobRecord
 from service.model.call import Call
 from service.model.identity.principal import Access, Role
 from service.model.names import TableName
@@ -82,7 +83,8 @@ async def _respond(request: Request, role: Role, ask: Callable[[str], dict[str, 
     jobs = parts[Jobs]
 
     def asked() -> dict[str, Any]:
-        name = jobs.place_of(job_id)
+        record = jobs.record_of(job_id)
+        name = record.table
         place = Access(role, name.tenant, name.namespace or None)  # the run of a schedule may be about all of a tenant
         if not call.principal.allows(replace(place, role="reader")):
             raise job_not_found(job_id)  # as if there were none
@@ -90,7 +92,7 @@ async def _respond(request: Request, role: Role, ask: Callable[[str], dict[str, 
         call.principal.check(place)
         described = _visible(ask(job_id), name, parts[Policies], call)
         # Who started it may have seen more of the table.
-        if _sees_whole(parts, call, job_id, name):
+        if _sees_whole(parts, call, record):
             return described
         return {field: value for field, value in described.items() if field not in ("result", "error")}
 
@@ -108,11 +110,11 @@ def _visible(described: dict[str, Any], place: TableName, policies: Policies, ca
     return described
 
 
-def _sees_whole(parts: Parts, call: Call, job_id: str, name: TableName) -> bool:
+def _sees_whole(parts: Parts, call: Call, job: JobRecord) -> bool:
     """Whether no policy hides rows of the table that a job is about from somebody, whatever its name is now."""
+    name, uuid = job.table, job.table_uuid
     if not name.table or sees_all(call.principal, name):
         return True
-    uuid = parts[Jobs].table_uuid_of(job_id)
     if not uuid:
         return not parts[Policies].is_bound(call.principal, name)
     try:

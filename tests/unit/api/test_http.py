@@ -392,7 +392,7 @@ class TestRetryAfter:
     def test_of_jobs_whose_ledger_is_silent(
         self, method: str, service: Service, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(service.parts[Jobs], "place_of", failing(LedgerUnavailable("no answer")))
+        monkeypatch.setattr(service.parts[Jobs], "record_of", failing(LedgerUnavailable("no answer")))
         # The routes were registered with the parts as they are now.
         assert self.ask(http.create(service), method, "/jobs/x") == (503, "1")
 
