@@ -89,7 +89,9 @@ class Description(BaseModel):
     )
     compaction: EffectiveCompaction = Field(description="its compaction policy; SET_COMPACTION changes it")
     current_snapshot_id: ReturnedId | None = omit_when_null("absent before the first write")
-    metadata_location: str = Field(description="the current Iceberg metadata file")
+    metadata_location: str | None = omit_when_null(
+        "the current Iceberg metadata file; not for readers from whom a policy hides rows or columns"
+    )
     row_count: int = Field(description="rows in the current snapshot")
     file_count: int = Field(description="data files in the current snapshot")
     total_bytes: int = Field(description="the size of these files")
@@ -138,7 +140,8 @@ def describe_table(
             dynamic=is_dynamic_table(table.properties),
             compaction=compaction,
             current_snapshot_id=table.current_snapshot_id,
-            metadata_location=table.metadata_location,
+            # The file has the policy itself, and the names of all columns.
+            metadata_location=table.metadata_location if whole else None,
             row_count=count_rows(table),
             file_count=len(files.data),
             total_bytes=files.bytes,

@@ -61,5 +61,7 @@ def list_schedules(request: ListSchedules, call: Call, schedules: Schedules, pol
     page, next_cursor = request.page(found, lambda schedule: [schedule.name])
     runs = schedules.runs(page, max(2, request.runs))
     sees_whole = cache(partial(policies.sees_whole, call.principal))
-    listed = [schedule_result(schedule, runs[schedule.id], request.runs, sees_whole) for schedule in page]
+    listed = [
+        schedule_result(schedule, runs[schedule.id], request.runs, call.principal, sees_whole) for schedule in page
+    ]
     return ListSchedulesResult(schedules=listed, next_cursor=next_cursor)

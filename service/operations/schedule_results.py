@@ -12,10 +12,13 @@ from service.jobs.schedules.task import loads
 from service.jobs.schedules.times import show_delay
 from service.ledger.jobs import JobRecord
 from service.ledger.schedules import Schedule
+from service.model.identity.principal import Principal
 from service.model.names import TableName
 from service.model.times import utc, utc_or_none
 from service.model.wire import omit_when_null
 
+SeesWhole = Callable[[TableName], bool]
+"""Whether no policy hides a part of a table from the reader."""
 RunState = Literal["running", "done", "partly", "failed", "interrupted", "missed", "cancelled"]
 
 
@@ -68,7 +71,8 @@ class ScheduleResult(BaseModel):
     table: str | None = omit_when_null("the table; absent if it covers several")
     task: dict[str, Any] = Field(
         description="the operation that it runs; without its options for readers from whom a policy hides rows or "
-        "columns of the table"
+        "columns of the table. If it covers several tables, only administrators of all of them see options other than "
+        "numbers and booleans"
     )
     enabled: bool = Field(description="whether it runs automatically")
     catch_up: bool = Field(description="whether missed runs are caught up")
@@ -98,7 +102,7 @@ def run_result(run: JobRecord) -> RunResult:
     )
 
 
-def visible_run(run: RunResult, tenant: str, sees_whole: Callable[[TableName], bool]) -> RunResult:
+def visible_run(run: RunResult, tenant: str, sees_whole: SeesWhole) -> RunResult:
     """Without the errors about tables of which the reader sees only a part: they can quote rows."""
     outcomes = [
         one
@@ -118,7 +122,7 @@ def shown_run(run: JobRecord) -> dict[str, Any]:
 
 
 def schedule_result(
-    schedule: Schedule, latest: list[JobRecord], shown: int, sees_whole: Callable[[TableName], bool]
+    schedule: Schedule, latest: list[JobRecord], shown: int, principal: Principal, sees_whole: SeesWhole
 ) -> ScheduleResult:
     """A schedule with its latest runs, newest first; the list `runs` has the first `shown` of them."""
 
@@ -136,7 +140,7 @@ def schedule_result(
         scope=schedule.scope,  # type: ignore[arg-type]  # the ledger holds text
         namespace=schedule.namespace,
         table=schedule.table,
-        task=_visible_task(schedule, sees_whole),
+        task=_visible_task(schedule, principal, sees_whole),
         enabled=schedule.enabled,
         catch_up=schedule.catch_up,
         created_at=utc(schedule.created_ms),
@@ -147,13 +151,20 @@ def schedule_result(
     )
 
 
-def _visible_task(schedule: Schedule, sees_whole: Callable[[TableName], bool]) -> dict[str, Any]:
-    """The task; only its operation for who sees a part of its table, because options can name columns and values."""
+def _visible_task(schedule: Schedule, principal: Principal, sees_whole: SeesWhole) -> dict[str, Any]:
+    """The task; only its operation for who sees a part of its table, because options can name columns and values.
+
+    Of several tables, any may have a policy, so only their administrators see options that can.
+    """
     task, operation = loads(schedule.task), "operation"
-    if schedule.namespace is None or schedule.table is None or task.keys() <= {operation}:
+    if task.keys() <= {operation}:
         return task
-    whole = sees_whole(TableName(schedule.tenant, schedule.namespace, schedule.table))
-    return task if whole else {operation: task[operation]}
+    if schedule.namespace is not None and schedule.table is not None:
+        whole = sees_whole(TableName(schedule.tenant, schedule.namespace, schedule.table))
+        return task if whole else {operation: task[operation]}
+    if principal.may("admin", schedule.tenant, schedule.namespace):
+        return task
+    return {name: value for name, value in task.items() if name == operation or isinstance(value, bool | int | float)}
 
 
 def _failures_first(outcome: TableOutcome) -> tuple[int, str, str]:

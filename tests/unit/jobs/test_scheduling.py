@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from service.jobs.schedules.tally import RunTally, TableOutcome
 from service.ledger.jobs import JobRecord
 from service.ledger.schedules import RUN
+from service.model.identity.principal import LOCAL
 from service.operations.schedule_results import run_result, schedule_result
 from tests.schedulers import ONE, TWO, schedule
 
@@ -26,17 +27,17 @@ RUNNING = replace(ENDED, id="r-2", state="running", ended_ms=None)
 
 def test_a_run_that_has_not_ended_is_the_one_in_progress_whatever_was_read_of_the_schedule() -> None:
     for noted in (None, RUNNING):
-        result = schedule_result(schedule(run=noted), [RUNNING, ENDED], 1, lambda name: True)
+        result = schedule_result(schedule(run=noted), [RUNNING, ENDED], 1, LOCAL, lambda name: True)
         assert result.running is not None
         assert result.last_run is not None
         assert (result.running.job_id, result.last_run.job_id) == ("r-2", "r-1")
         assert [run.job_id for run in result.runs] == ["r-2"]
-    result = schedule_result(schedule(run=RUNNING), [replace(ENDED, id="r-2"), ENDED], 0, lambda name: True)
+    result = schedule_result(schedule(run=RUNNING), [replace(ENDED, id="r-2"), ENDED], 0, LOCAL, lambda name: True)
     assert (result.running, result.last_run and result.last_run.job_id, result.runs) == (None, "r-2", [])
 
 
 def test_one_that_has_never_run_says_so() -> None:
-    result = schedule_result(schedule(delay_s=900), [], 5, lambda name: True)
+    result = schedule_result(schedule(delay_s=900), [], 5, LOCAL, lambda name: True)
     assert (result.running, result.last_run, result.runs) == (None, None, [])
     assert (result.delay, result.next_run_at, result.task) == ("15m", TWO, {"operation": "COMPACT", "force": True})
 
