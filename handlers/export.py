@@ -93,7 +93,10 @@ class ExportDryRun(DryRunResult):
 def export(
     request: Export, call: Call, catalog: Catalog, exports: Exports, background: Background
 ) -> ExportResult | ExportDryRun | AcceptedResult:
-    """Write daily files, and files of merged periods, under the table file's base_path."""
+    """Write daily files, and files of merged periods, under the table file's base_path.
+
+    A sender whom a policy binds gets files of its own there, with what it may see.
+    """
     table = catalog.load(request.table_name)
     selection = _selection(request, table)
 

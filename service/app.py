@@ -37,6 +37,7 @@ from service.engine.queries.engine import QueryEngine, QueryState, SharedEngine
 from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
+from service.guard.policies import Policies
 from service.host import class_archive, jars, presence, process_locks
 from service.host.logs import configure_logging
 from service.identity.compose import compose_identities, identity_parts
@@ -266,11 +267,10 @@ def compose(
     """The parts of the service. A test can pass another engine, catalog or ledger."""
     queries, iceberg, limits = queries or SharedEngine(engine), settings.iceberg, settings.limits
     metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
-    identities = compose_identities(settings, ledger)
-    commits = Commits(catalog, ledger, metrics=metrics)
+    identities, commits = compose_identities(settings, ledger), Commits(catalog, ledger, metrics=metrics)
     small_files = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics)
-    jobs = Jobs(JobRecords(ledger), commits, metrics)
-    edits, replayed = Edits(engine, commits, holds, iceberg.edits), ReplayedRows(IngestionRecords(ledger))
+    jobs, replayed = Jobs(JobRecords(ledger), commits, metrics), ReplayedRows(IngestionRecords(ledger))
+    edits = Edits(engine, commits, Policies(catalog), holds, iceberg.edits)
     backups, restores = Backups(iceberg.edits, catalog, commits), Restores(engine, commits, holds)
     writes = Writes(settings, engine, catalog, commits, small_files, metrics, holds)
     bulk = Bulk(settings.limits, engine, catalog, commits, small_files, jobs)

@@ -32,6 +32,7 @@ from service.model.names import (
     decode_namespace,
     namespace_identifier,
 )
+from service.model.policy.view import RowView
 from service.model.properties import FORMAT_WITH_POSITIONS
 from service.model.schema.derived import DerivedColumn, derived_of
 from service.model.schema.partition import PartitionField
@@ -71,6 +72,8 @@ class Table:
 
     name: TableName
     iceberg: IcebergTable
+    view: RowView | None = None
+    """What a sender sees of it now, if that is not all. The table then has only these columns."""
 
     @property
     def uuid(self) -> str:
@@ -83,7 +86,7 @@ class Table:
     @cached_property
     def schema(self) -> TableSchema:
         """The columns that requests can name and responses show."""
-        return without_hidden_columns(self.stored_schema)
+        return without_hidden_columns(self.stored_schema) if self.view is None else self.view.schema
 
     @cached_property
     def stored_schema(self) -> TableSchema:
@@ -98,7 +101,8 @@ class Table:
     @cached_property
     def partition(self) -> tuple[PartitionField, ...]:
         """The partition fields over columns that requests can name."""
-        return tuple(p for p in self.stored_partition if not p.field.startswith(RESERVED_COLUMN_PREFIX))
+        found = tuple(p for p in self.stored_partition if not p.field.startswith(RESERVED_COLUMN_PREFIX))
+        return found if self.view is None else tuple(p for p in found if p.field in self.view.schema.names)
 
     @cached_property
     def stored_partition(self) -> tuple[PartitionField, ...]:
@@ -126,7 +130,10 @@ class Table:
     @cached_property
     def derived(self) -> tuple[DerivedColumn, ...]:
         """The columns that are computed for rows without a value."""
-        return derived_of(self.iceberg.properties, self.schema)
+        found = derived_of(self.iceberg.properties, without_hidden_columns(self.stored_schema))
+        if self.view is None:
+            return found
+        return tuple(one for one in found if {one.column, *one.expression.columns} <= self.view.unmasked)
 
     @property
     def deletes_by_place(self) -> bool:

@@ -24,6 +24,7 @@ from service.engine.jobs.edits.publish import publish, stage, stage_applied
 from service.engine.session.engine import Engine
 from service.engine.session.tags import marked
 from service.errors import CommitConflict, InvalidFilter, InvalidRecord, InvalidSchema
+from service.guard.policies import Policies
 from service.model.call import Call
 from service.model.edits import ByFilter, ByKey, Edit
 from service.model.filters.pruning import uuid_expression
@@ -93,6 +94,7 @@ class Edits:
 
     engine: Engine
     commits: Commits
+    policies: Policies
     holds: SnapshotHolds = field(default_factory=SnapshotHolds)
     settings: EditSettings = field(default_factory=EditSettings)
     _edits: TableLocks = field(default_factory=TableLocks)
@@ -111,7 +113,7 @@ class Edits:
         if options.token:
             options.token.check_table(table.uuid)
         if options.dry_run:
-            return self._previewed(table, _planned(plan, table), options, call, check)
+            return self._previewed(self.policies.shown(call.principal, table), plan, options, call, check)
         # If it has happened already, it does not matter what the request would mean for the table now.
         if earlier := self.commits.earlier_result(table, call):
             return _outcome(earlier, EditCounts())
@@ -163,11 +165,17 @@ class Edits:
             work.follow(self.commits.current(work.table))
         return None
 
-    def _previewed(self, table: Table, edit: Edit, options: EditOptions, call: Call, check: CheckEdit) -> EditOutcome:
+    def _previewed(
+        self, table: Table, plan: PlanEdit, options: EditOptions, call: Call, check: CheckEdit
+    ) -> EditOutcome:
+        edit = _planned(plan, table)
         options.tag(table)  # only to raise what it may raise
         with self.holds.reading(table.uuid, table.current_snapshot_id):
             base = self.base_of(table, options)
-            found, samples = self.engine.run_for(call, preview, base, edit, SHOWN)
+            if table.view is not None:
+                # Which files have a value says something about hidden rows.
+                base = replace(base, only=None)
+            found, samples = self.engine.run_for(call, preview, base, edit, SHOWN, table.view)
         _check(edit, found, check, options)
         token = PlanToken(table.uuid, options.request, found.digest)
         counts = _counts(table, edit, found)

@@ -8,6 +8,7 @@ that could show or change some are refused by `Policies.check_whole`.
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from service.catalog.lineage import current_names
 from service.catalog.tables import Catalog, Table
@@ -23,9 +24,10 @@ from service.model.schema.types import TableSchema
 _KEPT_S = 1.0
 _MOST_KEPT = 10_000
 _WHOLE = (
-    "a policy shows you only a part of this table's rows or columns, so you can read it with QUERY, and DIFF without "
-    "async, but not {what}; ask an administrator of the table"
+    "a policy shows you only a part of this table's rows or columns: QUERY, DIFF and EXPORT return that part, and dry "
+    "runs of edits preview it, but you cannot use the table {what}; ask an administrator of the table"
 )
+_NO_COLUMN = "a policy shows you no column of this table, so there is nothing to show; ask an administrator of it"
 _REJECTS = (
     "this table has the rows that a table with a policy rejected, and the policy says nothing about them; only an "
     "administrator may use it"
@@ -81,6 +83,15 @@ class Policies:
         state = _state(table, schema, schema_id)
         attributes = AttributeValues(principal.attributes_in(*place))
         return view_of(policy, principal.roles_in(*place), attributes, table.schema, state)
+
+    def shown(self, principal: Principal, table: Table) -> Table:
+        """A table as somebody sees it now; Forbidden if they see no column of it."""
+        view = self.view(principal, table)
+        if view is None:
+            return table
+        if not view.schema.fields:
+            raise Forbidden(_NO_COLUMN, field="table")
+        return replace(table, view=view)
 
     def is_bound(self, principal: Principal, name: TableName) -> bool:
         """Whether somebody sees less than all of a table, or it cannot be found out; false if there is no table."""

@@ -4,6 +4,7 @@ from service.catalog.tables import Catalog
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
 from service.engine.session.engine import Engine
+from service.guard.policies import Policies
 from service.ingest.changes.changes import TableFileChanges
 from service.ingest.changes.trigger import Triggers
 from service.ingest.exports.exports import Exports
@@ -48,7 +49,7 @@ def ingest_parts(
     spool = settings.home / "spool"
     quarantines, history = Quarantines(settings.iceberg, catalog, commits), IngestHistory(IngestionRecords(ledger))
     roots = open_roots(settings)
-    exports = Exports(catalog, holds, history, ExportRecords(ledger), roots)
+    exports = Exports(engine, catalog, Policies(catalog), holds, history, ExportRecords(ledger), roots)
     ingests = Ingests(IngestParts(engine, catalog, commits, jobs, history, quarantines, exports, spool))
     uploads = Uploads(spool, settings.limits.bulk_mb)
     merges, triggers = PeriodMerges(history, exports), Triggers(schedules)

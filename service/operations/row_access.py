@@ -2,8 +2,8 @@
 
 `VISIBLE`: it shows rows or columns, only what the policy shows its sender. `NONE`: its response holds no values of
 rows, and it changes none. `WHOLE`: it could show or change rows, or it says more than that about them, so whoever sees
-only a part of the table may not send it. An operation that is not here counts as one of these; a test asks
-for a decision.
+only a part of the table may not send it. `PREVIEW`: the same, but its dry run shows only visible rows and values. An
+operation that is not here counts as `WHOLE`; a test asks for a decision.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,12 @@ from enum import Enum
 class RowAccess(Enum):
     VISIBLE = "visible"
     NONE = "none"
+    PREVIEW = "preview"
     WHOLE = "whole"
 
 
-_VISIBLE = ("QUERY", "DIFF", "DESCRIBE_TABLE")
+_VISIBLE = ("QUERY", "DIFF", "DESCRIBE_TABLE", "EXPORT")
+_PREVIEW = ("WRITE", "UPSERT", "UPDATE", "DELETE", "DEDUPLICATE")
 _NONE = (
     # Lists of names, sizes, counts and times.
     *("LIST_TABLES", "LIST_NAMESPACES", "LIST_BACKUPS", "LIST_JOBS", "LIST_SCHEDULES", "LIST_DYNAMIC_TABLES"),
@@ -30,18 +32,28 @@ _NONE = (
     "SET_POLICY",
 )
 _WHOLE = (
-    # They add, change or remove rows, and show samples of them.
-    *("WRITE", "UPSERT", "UPDATE", "DELETE", "DEDUPLICATE", "UNDO", "ROLLBACK", "RESTORE_BACKUP", "DELETE_BACKUP"),
+    # They add, change or remove rows, whichever they are.
+    *("UNDO", "ROLLBACK", "RESTORE_BACKUP", "DELETE_BACKUP"),
     *("INGEST", "INGEST_RANGE", "WATCH", "REPLAY", "ACCEPT_DRIFT", "APPLY_TABLE"),
     *("CREATE_DYNAMIC_TABLE", "REFRESH_DYNAMIC_TABLE", "ALTER_DYNAMIC_TABLE", "DROP_DYNAMIC_TABLE"),
     # They change columns, names or files, by values of rows.
     *("CREATE_TABLE", "ALTER_TABLE", "REINITIALISE_TABLE", "RENAME_TABLE", "DROP_TABLE", "RESTORE_TABLE"),
     *("REPARTITION", "COMPACT", "SET_COMPACTION", "SET_ONLINE", "CLEAN_ORPHANS"),
     # They show values of rows: of partitions, of files, of samples.
-    *("LIST_PARTITIONS", "TABLE_STATUS", "EXPORT", "AUDIT_DYNAMIC_TABLE", "DESCRIBE_DYNAMIC_TABLE"),
+    *("LIST_PARTITIONS", "TABLE_STATUS", "AUDIT_DYNAMIC_TABLE", "DESCRIBE_DYNAMIC_TABLE"),
 )
 ROW_ACCESS: Mapping[str, RowAccess] = {
     **dict.fromkeys(_VISIBLE, RowAccess.VISIBLE),
     **dict.fromkeys(_NONE, RowAccess.NONE),
+    **dict.fromkeys(_PREVIEW, RowAccess.PREVIEW),
     **dict.fromkeys(_WHOLE, RowAccess.WHOLE),
 }
+
+
+def needs_whole(operation: str, *, dry_run: bool, keyed: bool) -> str | None:
+    """In which words a request may not be sent by who sees only a part of its table; None if it may."""
+    access = ROW_ACCESS.get(operation, RowAccess.WHOLE)
+    if access is RowAccess.WHOLE or (access is RowAccess.PREVIEW and not dry_run):
+        return "in this way"
+    # The response that is stored under the key may be from when its sender saw more.
+    return "with an idempotency_key" if keyed and access is not RowAccess.NONE else None

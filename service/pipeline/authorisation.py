@@ -16,9 +16,9 @@ def authorise(call: Call, work: Work) -> None:
 async def check_policy(call: Call, work: Work, policies: Policies) -> None:
     """Raise Forbidden if a policy shows the sender only a part of the table, and the operation needs all of it."""
     name = work.about
-    if not work.needs_whole or not name.table or sees_all(call.principal, name):
+    if work.needs_whole is None or not name.table or sees_all(call.principal, name):
         return
     # These wait for nothing, and many come in a second.
     if work.pool in ("inline", "queued") and policies.had_none(name):
         return
-    await asyncio.to_thread(policies.check_whole, call.principal, name)
+    await asyncio.to_thread(policies.check_whole, call.principal, name, work.needs_whole)

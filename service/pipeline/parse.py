@@ -63,8 +63,8 @@ class Work:
     pool: Pool
     run: Callable[[Call], "Result | Future[bytes] | Stream"]
     key: IdempotencyKey | None = None
-    needs_whole: bool = True
-    """Whether its sender must see all rows and columns of the table."""
+    needs_whole: str | None = "in this way"
+    """How its sender would use the table, if that needs all of its rows and columns."""
 
 
 class RequestParser:

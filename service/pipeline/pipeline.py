@@ -26,7 +26,7 @@ from service.model.call import Call
 from service.model.identity.principal import LOCAL
 from service.operations import envelope
 from service.operations.operation import Operation, Parts, Request, Result
-from service.operations.row_access import ROW_ACCESS, RowAccess
+from service.operations.row_access import needs_whole
 from service.pipeline.admission import Admission, stopping
 from service.pipeline.audit import Audit
 from service.pipeline.authorisation import authorise, check_policy
@@ -190,7 +190,8 @@ class Pipeline:
             call.set_deadline(self._limits.query_timeout_s)
         run = partial(self._handlers[operation.name], request)
         keyed = key_of(operation, request, value, call.principal)
-        whole = ROW_ACCESS.get(operation.name, RowAccess.WHOLE) is RowAccess.WHOLE
+        dry_run = bool(getattr(request, "dry_run", False))
+        whole = needs_whole(operation.name, dry_run=dry_run, keyed=keyed is not None)
         return Work(operation.name, operation.access_of(request), subject_of(request), pool, run, keyed, whole)
 
     def run(self, operation: Operation, request: Request, request_id: str) -> "Result | bytes | Stream":

@@ -1,15 +1,19 @@
 """Policies on a running Spark: nobody sees, by any way of asking, what a policy hides."""
 
 from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from service.model import wire
 from service.model.identity.principal import Claim, Grant, Principal
 from tests.harness import Firn
 from tests.integration.test_identities import Guarded
+from tests.support.ingesting import HEADER, IngestedTable, row
 from tests.support.marks import thorough_after, thorough_except
 
 HIDDEN = ("secret", "eve@us.example", "dan@us.example", "4711")
@@ -421,3 +425,131 @@ def test_attributes_are_compared_in_the_type_of_the_column(guarded: Guarded, fir
         who = staff.sender("who", f"reader:{staff.tenant}", **claims)
         for asked in ({}, {"sql": "SELECT * FROM masks"}):
             assert [row["t"] for row in staff.rows(who, table="masks", **asked)] == ["a😀çdé"], condition
+
+
+class Editor(Staff):
+    """The same table, of which a writer sees what readers see."""
+
+    def __init__(self, guarded: Guarded, firn: Firn, tenant: str) -> None:
+        super().__init__(guarded, firn, tenant)
+        self.ok(self.admin, "SET_POLICY", rules={"writer": RULES["reader"]})
+        self.bob = self.sender("bob", f"writer:{tenant}", region="EU")
+
+    def plan(self, operation: str, **fields: Any) -> dict[str, Any]:
+        body = self.ok(self.bob, operation, **fields, dry_run=True)
+        assert not any(value in str(body) for value in HIDDEN)
+        plan: dict[str, Any] = body["plan"]
+        return plan
+
+    def planned(self, operation: str, **fields: Any) -> list[tuple[Any, Any]]:
+        """The ids of the sample, before and after."""
+        sample = self.plan(operation, **fields)["sample"]
+        return sorted((one.get("before", {}).get("id"), one.get("after", {}).get("id")) for one in sample)
+
+
+@pytest.fixture(scope="module")
+def editor(guarded: Guarded, firn: Firn) -> Editor:
+    return Editor(guarded, firn, "policies-edits")
+
+
+# Each with the rows that it would change, of the first two, which are visible.
+PREVIEWS: list[tuple[str, dict[str, Any], int]] = [
+    ("UPDATE", {"all": True, "updates": {"region": {"expression": "concat(region, '!')"}}}, 2),
+    ("DELETE", {"filter": {"expression": "1 / (id - 3) < 5"}}, 2),
+    ("DELETE", {"filter": {"salary": 4711}}, 0),
+    ("DELETE", {"all": True}, 2),
+    ("UPDATE", {"filter": {"email": {"contains": "@"}}, "updates": {"day": None}}, 0),
+    ("DEDUPLICATE", {"key_cols": ["region"], "order_by": ["id"]}, 1),
+    ("DEDUPLICATE", {"key_cols": ["salary"], "order_by": ["id"]}, 1),
+    ("WRITE", {"mode": "overwrite", "records": []}, 2),
+]
+
+
+@pytest.mark.parametrize(("operation", "fields", "changed"), thorough_after(2, PREVIEWS))
+def test_a_dry_run_is_about_the_visible_rows_and_values(
+    operation: str, fields: dict[str, Any], changed: int, editor: Editor
+) -> None:
+    plan = editor.plan(operation, **fields)
+    counts = ("records_updated", "records_deleted", "records_removed")
+    assert sum(plan.get(name, 0) for name in counts) == changed
+    assert len(plan["sample"]) == changed
+    for one in plan["sample"]:
+        for side in one.values():
+            assert side.keys() == {"id", "region", "email", "salary", "day"}
+            assert side["id"] in (1, 2)
+            assert side["salary"] is None
+            assert len(side["email"]) == 64
+    assert editor.refused(editor.bob, operation, **fields)["code"] == "FORBIDDEN"
+
+
+def test_a_dry_run_of_records_does_not_tell_which_keys_hidden_rows_have(editor: Editor) -> None:
+    records = [{"id": 1, "salary": 9}, {"id": 3, "region": "EU"}, {"id": 77, "region": "EU"}]
+    plan = editor.plan("UPSERT", key_cols=["id"], records=records)
+    assert (plan["records_updated"], plan["records_inserted"]) == (1, 2)
+    [hidden, absent] = [one["after"] for one in plan["sample"] if "before" not in one]
+    assert {**hidden, "id": 0} == {**absent, "id": 0}
+    [changed] = [one for one in plan["sample"] if "before" in one]
+    assert (changed["before"]["salary"], changed["after"]["salary"]) == (None, 9)
+    for fields in ({"filter": {"note": "secret"}}, {"filter": {"expression": "note = 'secret'"}}):
+        status, body = editor.ask(editor.bob, "DELETE", **fields, dry_run=True)
+        assert (status, body["error"].get("suggestion")) == (400, None)
+    assert len(editor.rows(editor.admin)) == 4
+
+
+@pytest.mark.thorough
+def test_no_expression_of_a_dry_run_is_computed_for_a_hidden_row(
+    editor: Editor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed() -> list[str]:
+        asked = [("DELETE", {"filter": {"expression": f"1 / (id - {n}) < 5"}}) for n in (3, 4)] + [
+            ("UPDATE", {"all": True, "updates": {"salary": {"expression": "10 / (id - 3)"}}})
+        ]
+        return [str(one) for one in asked if editor.ask(editor.bob, one[0], **one[1], dry_run=True)[0] != 200]
+
+    assert failed() == []
+    with monkeypatch.context() as without:
+        without.setattr("service.engine.sql.policies.rows._BARRIER", "TRUE")
+        leaks = failed()
+    # The barrier is what keeps Spark from it.
+    assert leaks
+
+
+def test_exported_files_of_a_bound_sender_have_what_it_sees_and_no_others_change(
+    guarded: Guarded, firn: Firn, tmp_path: Path
+) -> None:
+    tenant = "policies-exports"
+    storage = {"type": "local", "base_path": str(tmp_path / "out"), "format": "parquet"}
+    sales = IngestedTable(firn, tenant, tmp_path, storage=storage)
+    sales.ingest("2024-01-01", HEADER + row(1) + row(2, quantity=5))
+    who = Principal("jwt:../bob", (Grant.parse(f"writer:{tenant}", "roles"),), "jwt")
+    TOKENS.known["bob"] = who
+
+    def policy(most: int) -> None:
+        rule = {"rows": {"quantity": {"lt": most}}, "columns": {"price": "null", "product": "redact"}}
+        sales.ok("SET_POLICY", rules={"writer": rule})
+
+    def export(**fields: Any) -> dict[str, Any]:
+        request = {"operation": "EXPORT", **sales.address, **fields}
+        body = wire.parse(guarded.ask({"Authorization": "Bearer bob"}, request).content)
+        assert body["success"], body
+        return body
+
+    policy(2)
+    planned = export(dry_run=True)["plan"]["files"]
+    [written] = export()["files"]
+    assert [written["path"]] == planned
+    assert Path(written["path"]).parent.parent == tmp_path / "out/_firn_senders"
+    found = pq.read_table(written["path"])
+    assert found.to_pylist() == [
+        {"id": 1, "sold_on": date(2024, 1, 1), "product": "****", "quantity": 1, "price": None}
+    ]
+    # The table's own file has all, whoever exported first.
+    [own] = sales.ok("EXPORT")["files"]
+    assert own["records"] == 2
+    whole = pq.read_schema(own["path"])
+    assert [(one.name, one.type) for one in found.schema] == [(one.name, one.type) for one in whole]
+    assert (export()["files_written"], sales.ok("EXPORT")["files_written"]) == (0, 0)
+    # Another policy makes only the sender's files out of date.
+    policy(9)
+    assert [one["records"] for one in export()["files"]] == [2]
+    assert sales.ok("EXPORT")["files_written"] == 0

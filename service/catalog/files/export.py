@@ -5,12 +5,12 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import reduce
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +36,32 @@ class ExportedFile:
     bytes: int
 
 
+class ArrowRows(Protocol):
+    """Rows in batches, to be read once."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+
+def all_rows(table: Table, snapshot_id: int, values: Mapping[str, str | date]) -> AbstractContextManager[ArrowRows]:
+    """The rows of a snapshot with these values of columns, with the columns that requests can name."""
+    equal = cast(Any, EqualTo)  # its declaration knows no dates, which are literals too
+    scan = table.iceberg.scan(
+        row_filter=reduce(And, (equal(column, value) for column, value in values.items())),
+        selected_fields=table.schema.names,
+        snapshot_id=snapshot_id,
+    )
+    return _opened(scan)
+
+
+@contextmanager
+def _opened(scan: Any) -> Iterator[ArrowRows]:
+    with scan.to_arrow_batch_reader() as batches:
+        yield batches
+
+
 class ExportFolder:
     """The folder of a table's exported files: a path, or `s3://bucket/prefix`."""
 
@@ -45,19 +71,10 @@ class ExportFolder:
         self._is_remote = base.startswith("s3://")
         self._io = PyArrowFileIO(dict(properties))
 
-    def write(
-        self, table: Table, snapshot_id: int, values: Mapping[str, str | date], path: str, format: ExportFormat
-    ) -> ExportedFile:
-        """Write the rows of a snapshot with these values of columns, with the columns that requests can name, in place
-        of the file that had this path. Readers see the old file or the new one, never a part."""
-        equal = cast(Any, EqualTo)  # its declaration knows no dates, which are literals too
-        scan = table.iceberg.scan(
-            row_filter=reduce(And, (equal(column, value) for column, value in values.items())),
-            selected_fields=table.schema.names,
-            snapshot_id=snapshot_id,
-        )
+    def write(self, rows: AbstractContextManager[ArrowRows], path: str, format: ExportFormat) -> ExportedFile:
+        """Write rows in place of the file that had this path. Readers see the old file or the new one, never a part."""
         place, records = self._place(path), 0
-        with translated(), self._output(place) as sink, scan.to_arrow_batch_reader() as batches:
+        with translated(), self._output(place) as sink, rows as batches:
             schema = batches.schema
             with _writer(sink, schema, format) as writer:
                 for group in _groups(batches, schema):

@@ -37,11 +37,13 @@ from service.engine.sql.failing import (
     naming_failures,
     naming_new_rows,
 )
-from service.engine.sql.sql import at_snapshot, named
+from service.engine.sql.policies.rows import visible_rows
+from service.engine.sql.sql import Parameters, at_snapshot, named, run
 from service.errors import CommitConflict
 from service.model.edits import RECORD_NUMBER, ByFilter, ByKey, Duplicates, Edit, StagedRecords
 from service.model.expressions import Expression
 from service.model.filters.predicates import EVERY_ROW
+from service.model.policy.view import RowView
 from service.settings.kinds import RowLevel
 
 # Above this, rows are grouped by partition before they are written, so that many files become few.
@@ -158,11 +160,18 @@ class FoundEdit:
 
 @contextmanager
 def find(
-    session: SparkSession, base: EditBase, edit: Edit, *, digest: bool = False, values: bool = False
+    session: SparkSession,
+    base: EditBase,
+    edit: Edit,
+    *,
+    digest: bool = False,
+    values: bool = False,
+    view: RowView | None = None,
 ) -> Iterator[FoundEdit]:
     """Find the rows that an edit affects, for the block, in which the edit can be published.
 
-    `digest` adds a digest of the rows, and `values` also computes every new value.
+    `digest` adds a digest of the rows, and `values` also computes every new value. With a view, only what it shows is
+    found, and the edit cannot be published.
     """
     want = sql.FindOptions(digest, values, places=base.row_level != "copy_on_write")
     source = at_snapshot(base.name, base.snapshot_id if base.id_shows_current_columns else None)
@@ -170,6 +179,8 @@ def find(
         if base.snapshot_id is not None and base.only:
             files = SnapshotFiles(base.snapshot_id, base.only)
             source = stack.enter_context(readable_files(session, current(session, base.name), files))
+        if view is not None:
+            source = stack.enter_context(_visible(session, view, source))
         with failures_named(session, edit, source):
             rows = _with_new_outside(session, edit, _found(session, base, edit, source, want, stack))
         if not base.id_shows_current_columns and base.snapshot_id is not None:
@@ -178,6 +189,13 @@ def find(
             if head is None or int(head.snapshotId()) != base.snapshot_id:
                 raise CommitConflict("another writer changed the table in the meantime; try again")
         yield FoundEdit(session, base, edit, rows, source)
+
+
+def _visible(session: SparkSession, view: RowView, source: str) -> AbstractContextManager[str]:
+    """What a view shows of the rows, with their places."""
+    parameters = Parameters()
+    text = f"SELECT * FROM {visible_rows(view, source, parameters, ('_file', '_pos'))}"
+    return named(run(session, text, parameters.values))
 
 
 def _found(
@@ -197,7 +215,7 @@ def _found(
     if isinstance(which, Duplicates):
         outputs = sql.places_outputs(schema, want.digest)
         stack.enter_context(sql.viewed({sql.AGES: _ages(session, base)}))
-        places = _places(sql.repeats(which, source, outputs).on(session), stack)
+        places = _places(sql.repeats(edit, which, source, outputs).on(session), stack)
         return _by_file(base, sql.places_by_file(want).on(session), places, None)
     if which.predicate == EVERY_ROW and not want.digest and which.assignments is None and not base.keeps_files:
         live = {path: base.live(path) for path in base.rows}

@@ -22,9 +22,13 @@ from service.engine.session.translate import SparkEnded, is_lost, is_odd, transl
 from service.engine.session.untrusted import of_query, untrusted
 from service.engine.sql import tenant_sql
 from service.engine.sql.failing import ComputedColumn, conditions, naming_failures
+from service.engine.sql.policies.rows import visible_rows
+from service.engine.sql.sql import Parameters, at_snapshot, run, where
 from service.engine.sql.tenant_sql import UntrustedSelect
 from service.engine.sql.window import Window, windowed
 from service.errors import EngineUnavailable, FirnError
+from service.model.filters.predicates import Predicate
+from service.model.policy.view import RowView
 from service.model.query.model import Query
 
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -60,6 +64,16 @@ def select_sql(
         found = tenant_sql.opaque_if_needed(statement, opened)
     found.is_untrusted = True
     return found
+
+
+def select_visible(
+    session: SparkSession, table: str, snapshot_id: int | None, among: Predicate, view: RowView, rows: int, tag: str
+) -> "ArrowBatches":
+    """What a view shows of the rows that match a predicate, which may use internal columns."""
+    parameters = Parameters()
+    source = f"(SELECT * FROM {at_snapshot(table, snapshot_id)} WHERE {where(among, parameters)})"
+    df = run(session, f"SELECT * FROM {visible_rows(view, source, parameters)}", parameters.values)
+    return _open(df, list(view.schema.names), Window(), rows, tag, measured=False)
 
 
 class ArrowBatches(RowBatches):

@@ -96,7 +96,7 @@ def hits_by_file(edit: Edit, which: ByFilter, source: str, want: FindOptions) ->
     )
 
 
-def repeats(which: Duplicates, source: str, outputs: str) -> SqlStatement:
+def repeats(edit: Edit, which: Duplicates, source: str, outputs: str) -> SqlStatement:
     """Every row that is not the first of its key."""
     parameters = Parameters()
     keys = ", ".join(f"{T}.{identifier(key)}" for key in which.keys)
@@ -110,7 +110,7 @@ def repeats(which: Duplicates, source: str, outputs: str) -> SqlStatement:
     order += [f"{written}{down}" for written in _WRITTEN]
     number = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(order)})"
     condition = where(which.within, parameters)
-    rows = f"(SELECT *, _file, _pos FROM {source} WHERE {condition}) AS {T} LEFT JOIN {AGES} AS {A}"
+    rows = f"(SELECT {_placed(edit)} FROM {source} WHERE {condition}) AS {T} LEFT JOIN {AGES} AS {A}"
     inner = f"SELECT /*+ BROADCAST({A}) */ {T}.*, {number} AS _firn_n FROM {rows} ON {A}.file = {T}._file"
     return SqlStatement(f"SELECT {outputs} FROM ({inner}) AS {T} WHERE _firn_n > 1", parameters)
 
@@ -154,7 +154,7 @@ def matches(edit: Edit, which: ByKey, source: str, want: FindOptions) -> SqlStat
         outputs.append(f"{row_hash(schema.fields, T)} AS hash")
     if want.values and (values := _computed(edit, which, parameters)):
         outputs.append(f"CASE WHEN {changed} THEN {values} END AS computed")
-    rows = f"{_narrowed(which, schema, source, parameters)} JOIN {RECORDS} AS {S} ON {_same_key(which.how)}"
+    rows = f"{_narrowed(edit, which, source, parameters)} JOIN {RECORDS} AS {S} ON {_same_key(which.how)}"
     if which.how.replaces:
         rows += f" LEFT JOIN {AGES} AS {A} ON {A}.file = {T}._file"
     if which.within == EVERY_ROW:
@@ -186,7 +186,7 @@ def shown(edit: Edit, source: str, limit: int, *, replaced: bool = False) -> Sql
     which = edit.which
     before = ", ".join(f"{value} AS b{i}" for i, value in enumerate(_old_values(edit).values()))
     if isinstance(which, Duplicates):
-        found = repeats(which, source, before)
+        found = repeats(edit, which, source, before)
         return SqlStatement(f"{found.text} LIMIT {limit}", found.parameters)
     parameters = Parameters()
     after = [f"{v} AS a{i}" for i, v in enumerate(_after(edit, which, parameters))]
@@ -223,7 +223,7 @@ def _affected(
     """The end of a statement: the rows that the edit changes; with `replaced`, without those that it removes."""
     if isinstance(which, ByFilter):
         return f"FROM {source} AS {T} WHERE {where(which.predicate, parameters)}"
-    narrowed = _narrowed(which, edit.schema, source, parameters)
+    narrowed = _narrowed(edit, which, source, parameters)
     rows = f"{narrowed} JOIN {RECORDS} AS {S} ON {_same_key(which.how)}{_without_gone(replaced)}"
     return f"FROM {rows} WHERE {_changed(which.how, edit.schema)}"
 
@@ -360,15 +360,20 @@ def _same_key(how: MergeRule) -> str:
     return " AND ".join(f"{T}.{identifier(key)} = {S}.{identifier(key)}" for key in how.keys)
 
 
-def _narrowed(which: ByKey, schema: TableSchema, source: str, parameters: Parameters) -> str:
+def _placed(edit: Edit) -> str:
+    """The columns of rows with their places; a source may have these as columns of its own."""
+    return ", ".join([*map(identifier, (*edit.schema.names, *edit.kept)), "_file", "_pos"])
+
+
+def _narrowed(edit: Edit, which: ByKey, source: str, parameters: Parameters) -> str:
     """The source's rows that may have one of the keys, so that files without them are not read."""
-    records = which.records
+    records, schema = which.records, edit.schema
     if isinstance(records, StagedRecords):
         keys = [p for key, ends in records.ends.items() for p in _between(schema, key, ends)]
     else:
         keys = [p for key in which.how.keys for p in _range(schema, key, records[key])]
     condition = where(And((which.within, *keys)) if keys else which.within, parameters)
-    return f"(SELECT *, _file, _pos FROM {source} WHERE {condition}) AS {T}"
+    return f"(SELECT {_placed(edit)} FROM {source} WHERE {condition}) AS {T}"
 
 
 def _range(schema: TableSchema, key: str, values: pa.ChunkedArray) -> Sequence[Predicate]:

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import cast
 
-from service.catalog.files.export import ExportedFile, ExportFolder, ExportFormat
+from service.catalog.files.export import ExportedFile, ExportFolder, ExportFormat, all_rows
 from service.catalog.tables import Catalog, Table
 from service.commits.holds import SnapshotHolds
 from service.commits.locks import TableLocks
+from service.engine.session.engine import Engine
 from service.errors import FirnError, InvalidRequest
+from service.guard.policies import Policies
 from service.ingest.exports.folders import BASE_PATH, check_folder
 from service.ingest.exports.state import ExportState, export_state
+from service.ingest.exports.visible import VisibleRows, folder_of
 from service.ingest.history import IngestHistory
 from service.ingest.periods.files import files_by_period
 from service.ingest.sources.roots import Roots
@@ -86,7 +89,9 @@ def period_target(config: TableFile, period: str) -> ExportTarget:
 class Exports:
     """Writes exported files from the newest state of a table, one after the other, and knows which are up to date."""
 
+    engine: Engine
     catalog: Catalog
+    policies: Policies
     holds: SnapshotHolds
     history: IngestHistory
     records: ExportRecords
@@ -131,7 +136,10 @@ class Exports:
             return PeriodExport(), [_warning(table, e)]
 
     def run(self, table: Table, selection: ExportSelection, call: Call, *, dry_run: bool = False) -> ExportOutcome:
-        """Write the files that are missing or out of date; in a dry run, only list them."""
+        """Write the files that are missing or out of date; in a dry run, only list them.
+
+        A sender from whom a policy hides a part of the table gets files of its own, with what it may see.
+        """
         config = table_file_of(table.properties)
         if config is None or config.storage is None:
             raise InvalidRequest(
@@ -141,7 +149,7 @@ class Exports:
             )
         progress = call.progress(ExportProgress)
         written: list[ExportedFile] = []
-        with self._writing(table, config) as work:
+        with self._writing(table, config, call) as work:
             targets = work.selected(selection)
             stale = [one for one in targets if not work.is_current(one)]
             progress.phase, progress.files_total = "writing", len(stale)
@@ -153,8 +161,11 @@ class Exports:
         return ExportOutcome(tuple(written), len(targets) - len(stale))
 
     @contextmanager
-    def _writing(self, table: Table, config: TableFile) -> Iterator["_Export"]:
-        """Write files in the block. One request at a time does for a table, or an older state could replace a newer."""
+    def _writing(self, table: Table, config: TableFile, call: Call | None = None) -> Iterator["_Export"]:
+        """Write files in the block: for the sender of a call, or else those of the table.
+
+        One request at a time does for a table, or an older state could replace a newer.
+        """
         assert config.storage is not None
         base = self.roots.of(table.name.tenant).resolve(config.storage.base_path, BASE_PATH)
         self.check(config, table, "table")
@@ -162,11 +173,16 @@ class Exports:
             newest = self.catalog.load(table.name)
             if newest.uuid != table.uuid:  # dropped in the meantime
                 newest = table
+            visible = None
+            if call is not None:
+                newest = self.policies.shown(call.principal, newest)
+                if newest.view is not None:
+                    base, visible = f"{base.rstrip('/')}/{folder_of(call.principal)}", VisibleRows(self.engine, call)
             with self.holds.reading(newest.uuid, newest.current_snapshot_id):
                 self.history.complete(newest)
                 state = export_state(newest, self.history.current(newest))
                 folder = ExportFolder(base, newest.iceberg.io.properties)
-                yield _Export(self.records, newest, config, state, base.rstrip("/"), folder)
+                yield _Export(self.records, newest, config, state, base.rstrip("/"), folder, visible)
 
 
 @dataclass
@@ -179,6 +195,8 @@ class _Export:
     state: ExportState
     base: str
     folder: ExportFolder
+    visible: VisibleRows | None = None
+    """Reads the rows, if the files are for a sender who sees only a part of them."""
     known: dict[str, ExportRecord] = field(init=False)
     existing: set[str] = field(init=False)
 
@@ -242,7 +260,8 @@ class _Export:
         if snapshot is None:
             raise InvalidRequest(f"table {self.table.name.table!r} has no rows yet; ingest a file first", field="table")
         form = cast(ExportFormat, self.config.format)
-        written = self.folder.write(self.table, snapshot, self._values(target), target.path, form)
+        read = all_rows if self.visible is None else self.visible.read
+        written = self.folder.write(read(self.table, snapshot, self._values(target)), target.path, form)
         digest, number = self.state.digest(target.days), self.state.sequence_number
         record = ExportRecord(self._place(target), digest, number, written.records, written.bytes, now_ms())
         self.records.put(self.table.uuid, record)

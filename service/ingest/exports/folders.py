@@ -8,6 +8,8 @@ from service.ledger.ingestions import RegisteredTable
 from service.model.ingest.table_file import TableFile
 
 BASE_PATH = "config.storage.base_path"
+SENDERS = "_firn_senders"
+"""The folder, in that of a table, with a folder for each sender from whom a policy hides a part of the table."""
 
 
 def check_folder(
@@ -17,6 +19,8 @@ def check_folder(
     base = base_of(config, roots.of(tenant))
     if base is None:
         return
+    if any(SENDERS in path for path in _paths(config, base)):
+        raise InvalidRequest.at(field, f"{SENDERS!r} is the folder of files for senders whom a policy binds; rename it")
     for one in others:
         if '"storage"' not in one.table_file:
             continue

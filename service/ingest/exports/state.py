@@ -30,6 +30,8 @@ class ExportState:
     runs: Mapping[str, Sequence[str]]
     """For each date, the ids of the ingests that its rows are from."""
     changes: Sequence[DatedChange] = ()
+    view: str = ""
+    """A digest of what the files show of the rows; empty for all of it."""
 
     @property
     def days(self) -> list[date]:
@@ -37,8 +39,8 @@ class ExportState:
         return [date.fromisoformat(day) for day in sorted(self.runs)]
 
     def digest(self, days: Iterable[date]) -> str:
-        """Which ingests the rows of some dates are from."""
-        text = "\n".join(f"{day} {' '.join(self.runs.get(str(day), ()))}" for day in sorted(days))
+        """Which ingests the rows of some dates are from, and what is shown of them."""
+        text = "\n".join(f"{day} {' '.join(self.runs.get(str(day), ()))}" for day in sorted(days)) + self.view
         return hashlib.sha256(text.encode()).hexdigest()
 
     def is_current(self, written: ExportRecord | None, days: Sequence[date]) -> bool:
@@ -51,7 +53,7 @@ class ExportState:
 
 
 def export_state(table: Table, current: Mapping[str, Sequence[IngestionRecord]]) -> ExportState:
-    """The state of a table, given the ingestions of each of its dates."""
+    """The state of a table, given the ingestions of each of its dates, as files for who has its view should show it."""
     numbers = {one.snapshot_id: one.sequence_number for one in table.snapshots()}
     changes = []
     for commit in lineage(table):
@@ -63,4 +65,5 @@ def export_state(table: Table, current: Mapping[str, Sequence[IngestionRecord]])
         changes.append(DatedChange(numbers[commit.snapshot_id], dates))
     head = table.current_snapshot_id
     runs = {day: [one.run_id for one in done] for day, done in current.items()}
-    return ExportState(0 if head is None else numbers[head], runs, tuple(changes))
+    view = "" if table.view is None else hashlib.sha256(repr(table.view).encode()).hexdigest()
+    return ExportState(0 if head is None else numbers[head], runs, tuple(changes), view)

@@ -42,6 +42,11 @@ class RowView:
     masked: Mapping[str, ColumnView]
     """Those of them that are masked in some row, by name."""
 
+    @property
+    def unmasked(self) -> frozenset[str]:
+        """The columns whose values are shown in every row."""
+        return frozenset(self.schema.names) - self.masked.keys()
+
 
 @dataclass(frozen=True)
 class State:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.catalog.files.export import ExportFolder
+from service.catalog.files.export import ExportFolder, all_rows
 from service.catalog.tables import Table
 from service.model.schema.definition import parse_schema
 from tests.unit.iceberg_tables import ORDERS, open_catalog
@@ -36,7 +36,8 @@ def write(folder: ExportFolder, table: Table, path: str) -> int:
     snapshot = table.current_snapshot_id
     assert snapshot is not None
     form = "csv" if path.endswith(".csv") else "parquet"
-    return folder.write(table, snapshot, {"day": date(2024, 1, 1)}, path, form).records  # type: ignore[arg-type]
+    rows = all_rows(table, snapshot, {"day": date(2024, 1, 1)})
+    return folder.write(rows, path, form).records  # type: ignore[arg-type]
 
 
 def test_an_exported_file_has_the_rows_of_its_value_and_no_marks_of_iceberg(table: Table, tmp_path: Path) -> None:
@@ -58,7 +59,8 @@ def test_a_file_without_rows_still_has_its_columns(table: Table, tmp_path: Path)
     snapshot = table.current_snapshot_id
     assert snapshot is not None
     folder = ExportFolder(str(tmp_path), {})
-    assert folder.write(table, snapshot, {"day": date(2030, 1, 1)}, "none.parquet", "parquet").records == 0
+    none = all_rows(table, snapshot, {"day": date(2030, 1, 1)})
+    assert folder.write(none, "none.parquet", "parquet").records == 0
     assert pq.read_schema(tmp_path / "none.parquet").names == list(COLUMNS)
 
 

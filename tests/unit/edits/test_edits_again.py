@@ -20,6 +20,7 @@ from service.commits.small_files import SmallFileChecks
 from service.edits.edits import EditCounts, Edits
 from service.engine.session.engine import Engine
 from service.errors import FirnError
+from service.guard.policies import Policies
 from service.model.call import Call, IdempotencyKey
 from service.model.names import EDIT_PROPERTY
 from service.operations.operation import Operation
@@ -48,7 +49,7 @@ def setup(tmp_path: Path) -> CommitSetup:
 
 def run(edit: Operation, request: Any, app: App, setup: CommitSetup, call: Call) -> Any:
     """The result, whether the request waited for a commit that it may have shared or not."""
-    edits, writes = Edits(app.parts[Engine], setup.commits), setup.parts[Writes]
+    edits, writes = Edits(app.parts[Engine], setup.commits, app.parts[Policies]), setup.parts[Writes]
     row_edits = RowEdits(setup.commits, app.parts[Backups], edits, app.parts[SmallFileChecks], writes)
     ours = {
         Catalog: setup.catalog.as_catalog,

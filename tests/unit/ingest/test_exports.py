@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,25 @@ import pytest
 
 from service.catalog.tables import Catalog, Table
 from service.commits.holds import SnapshotHolds
-from service.errors import InvalidRequest, StorageUnavailable
+from service.engine.jobs.stream import select_visible
+from service.engine.queries.batches import RowBatches
+from service.errors import Forbidden, InvalidRequest, StorageUnavailable
+from service.guard.policies import Policies
 from service.ingest.exports.exports import Exports, ExportSelection
+from service.ingest.exports.folders import SENDERS
 from service.ingest.exports.state import DatedChange, ExportState
+from service.ingest.exports.visible import folder_of
 from service.ingest.history import IngestHistory
 from service.ingest.sources.roots import Roots
 from service.ingest.tables import ingestion_layout, ingestion_properties
 from service.ledger.exports import ExportRecord, ExportRecords
 from service.ledger.ingestions import IngestionRecord, IngestionRecords, as_summary
 from service.model.call import Call
+from service.model.identity.principal import Claim, Grant, Principal
 from service.model.ingest.dataset import Dataset
 from service.model.ingest.reserved import INGEST_PROPERTY
 from service.model.ingest.table_file import TableFile
+from service.model.policy.policy import POLICY_PROPERTY, PolicyRule, TablePolicy
 from tests.fakes import MuteLedger
 from tests.unit.iceberg_tables import ORDERS, open_catalog
 
@@ -31,11 +39,41 @@ DAY, NEXT = date(2024, 1, 1), date(2024, 1, 2)
 ALL = ExportSelection()
 
 
+class OneBatch(RowBatches):
+    """A row with this id."""
+
+    def __init__(self, id: int) -> None:
+        self.batch = pa.record_batch({"id": [id]})
+        self.schema = self.batch.schema
+        self.closed = False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return iter([self.batch])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class VisibleRow:
+    """An engine that shows one row of each file."""
+
+    def __init__(self) -> None:
+        self.id = 1000
+        self.batches: list[OneBatch] = []
+
+    def cancel(self, tag: str) -> None: ...
+
+    def run_for(self, call: Call, job: Any, *asked: Any) -> OneBatch:
+        assert job is select_visible
+        self.batches.append(OneBatch(self.id))
+        return self.batches[-1]
+
+
 class Exporting:
     """An ingestion table without Spark, and its exported files."""
 
     def __init__(self, home: Path, ledger: str = "ledger.db", **config: Any) -> None:
-        self.home, self.runs = home, 0
+        self.home, self.runs, self.engine = home, 0, VisibleRow()
         self.catalog: Catalog = open_catalog(home / "home")
         storage = {"type": "local", "base_path": str(home / "out"), "format": "parquet"}
         self.config = TableFile.model_validate({"name": "orders", "export": True, "storage": storage, **config})
@@ -48,7 +86,8 @@ class Exporting:
         """Begin with a ledger that may be empty."""
         records = MuteLedger(f"sqlite:///{self.home / ledger}")
         history = IngestHistory(IngestionRecords(records))
-        self.exports = Exports(self.catalog, SnapshotHolds(), history, ExportRecords(records), roots or Roots())
+        parts = (self.catalog, Policies(self.catalog), SnapshotHolds(), history, ExportRecords(records))
+        self.exports = Exports(self.engine, *parts, roots or Roots())  # type: ignore[arg-type]
 
     def ingest(self, day: date, *ids: int, **summary: str) -> None:
         """Add the rows of a file of a date."""
@@ -66,13 +105,18 @@ class Exporting:
     def after(self, *days: date) -> list[str]:
         return self.exports.after_ingest(self.loaded, days)
 
-    def run(self, selection: ExportSelection = ALL) -> tuple[list[str], int]:
-        done = self.exports.run(self.loaded, selection, Call())
+    def run(self, selection: ExportSelection = ALL, call: Call | None = None) -> tuple[list[str], int]:
+        done = self.exports.run(self.loaded, selection, call or Call())
         return [Path(one.path).name for one in done.written], done.current
 
     def files(self) -> dict[str, list[int]]:
         found = sorted((self.home / "out").rglob("*.parquet"))
         return {path.name: sorted(pq.read_table(path)["id"].to_pylist()) for path in found}
+
+
+def sender(name: str, **claims: Claim) -> Call:
+    """The call of a sender to whom the table's policy shows a part."""
+    return Call(principal=Principal(name, (Grant("writer"),), "jwt", claims))
 
 
 _SCHEMA = pa.schema(
@@ -236,3 +280,70 @@ def test_a_folder_that_cannot_be_written_is_named(sales: Exporting) -> None:
     sales.ingest(DAY, 1)
     with pytest.raises(StorageUnavailable, match="out"):
         sales.run()
+
+
+class TestASenderWhomAPolicyBinds:
+    """It gets files of its own, with what it may see."""
+
+    @pytest.fixture
+    def sales(self, tmp_path: Path) -> Exporting:
+        sales = Exporting(tmp_path)
+        sales.ingest(DAY, 1)
+        self.protect(sales, {"id": {"lt": {"principal": "claims.most"}}})
+        return sales
+
+    def protect(self, sales: Exporting, rows: Any, **columns: str) -> None:
+        policy = TablePolicy({"writer": PolicyRule(rows, columns)}, "salt")
+        sales.catalog.set_properties(sales.loaded, {POLICY_PROPERTY: policy.text})
+
+    def test_neither_reads_nor_replaces_those_of_the_table_or_of_others(self, sales: Exporting) -> None:
+        assert sales.run() == (["2024-01-01.parquet"], 0)
+        ann, bob = sender("jwt:ann", most=2), sender("jwt:bob", most=2)
+        assert sales.run(call=ann) == sales.run(call=bob) == (["2024-01-01.parquet"], 0)
+        assert sales.run() == sales.run(call=ann) == sales.run(call=bob) == ([], 1)
+        found = {
+            path.parent.name: pq.read_table(path)["id"].to_pylist()
+            for path in sales.home.rglob("*.parquet")
+            if "out" in path.parts
+        }
+        assert found.pop("out") == [1]
+        assert sorted(name[:8] for name in found) == ["jwt_ann-", "jwt_bob-"]
+        assert list(found.values()) == [[1000], [1000]]
+        assert all(one.closed for one in sales.engine.batches)
+        # An ingest brings only the table's files up to date; its senders ask for theirs.
+        sales.ingest(DAY, 2)
+        assert sales.after(DAY) == []
+        assert (sales.run(), sales.run(call=ann)) == (([], 1), (["2024-01-01.parquet"], 0))
+
+    def test_gets_them_again_if_it_sees_something_else(self, sales: Exporting) -> None:
+        assert sales.run(call=sender("jwt:ann", most=2)) == (["2024-01-01.parquet"], 0)
+        assert sales.run(call=sender("jwt:ann", most=3)) == (["2024-01-01.parquet"], 0)
+        assert sales.run(call=sender("jwt:ann", most=3)) == ([], 1)
+        self.protect(sales, {"id": {"lt": 3}}, id="null")
+        assert sales.run(call=sender("jwt:ann", most=3)) == (["2024-01-01.parquet"], 0)
+        # Also if it sees all by now: these are the table's files.
+        sales.catalog.set_properties(sales.loaded, {POLICY_PROPERTY: None})
+        sales.run(call=sender("jwt:ann"))
+        assert pq.read_table(sales.home / "out/2024-01-01.parquet")["id"].to_pylist() == [1]
+
+    @pytest.mark.parametrize("name", ["jwt:../../etc", "jwt:a/b", "acme/loader", "jwt:" + "x" * 300, "jwt:\u00e4\0"])
+    def test_has_a_folder_in_that_of_the_table_whatever_its_name_is(self, name: str, sales: Exporting) -> None:
+        sales.run(call=sender(name, most=2))
+        [path] = (sales.home / "out").rglob("*.parquet")
+        assert path.parent.parent == sales.home / "out" / SENDERS
+        assert folder_of(sender(name).principal) != folder_of(sender(name + "_").principal)
+
+    def test_gets_nothing_if_it_sees_no_column(self, sales: Exporting) -> None:
+        self.protect(sales, None, id="hidden")
+        with pytest.raises(Forbidden, match="no column"):
+            sales.run(call=sender("jwt:ann"))
+
+    @pytest.mark.parametrize("where", ["base_path", "pattern"])
+    def test_has_a_folder_that_no_table_may_use(self, where: str, tmp_path: Path) -> None:
+        config = {
+            "base_path": {"storage": {"type": "local", "base_path": str(tmp_path / SENDERS), "format": "csv"}},
+            "pattern": {"partitioning": {"strategy": "hive", "pattern": SENDERS + "/{year}-{month}-{day}.parquet"}},
+        }[where]
+        sales = Exporting(tmp_path, **config)
+        with pytest.raises(InvalidRequest, match=SENDERS):
+            sales.exports.check(sales.config, ORDERS)

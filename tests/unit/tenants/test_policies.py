@@ -61,12 +61,15 @@ def test_each_operation_has_a_decision_about_rows() -> None:
             raise AssertionError(f"{operation.name} names no table that could be checked")
 
 
-@pytest.mark.parametrize("name", [name for name, access in ROW_ACCESS.items() if access is RowAccess.WHOLE])
+_REFUSED = [name for name, access in ROW_ACCESS.items() if access in (RowAccess.WHOLE, RowAccess.PREVIEW)]
+
+
+@pytest.mark.parametrize("name", _REFUSED)
 def test_an_operation_that_needs_the_whole_table_is_refused_to_whoever_sees_a_part(name: str, guarded: Guarded) -> None:
     sent_at_all = False
     for request in requests(OPERATIONS[name]):
         sent = about_orders(request)
-        if sent is None:
+        if sent is None or (sent.get("dry_run") and ROW_ACCESS[name] is RowAccess.PREVIEW):
             continue
         sent_at_all = True
         needs = OPERATIONS[name].access_of(guarded.app.pipeline.parse(sent)[1]).role
@@ -90,6 +93,42 @@ def about_orders(request: dict[str, Any]) -> dict[str, Any] | None:
     return None if "sql" in request else {**request, **ADDRESS}
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"operation": "UPDATE", "all": True, "updates": {"secret": 1}},
+        {"operation": "DELETE", "filter": {"expression": "secret > 1"}},
+        {"operation": "UPSERT", "key_cols": ["secret"], "records": [{"secret": "x"}]},
+        {"operation": "DEDUPLICATE", "key_cols": ["id"], "order_by": ["secret"]},
+        {"operation": "WRITE", "mode": "overwrite", "records": [{"secret": "x"}]},
+        {"operation": "WRITE", "mode": "overwrite", "records": [], "partition_filter": {"secret": "x"}},
+    ],
+    ids=lambda fields: str(fields["operation"]),
+)
+def test_a_dry_run_knows_only_the_columns_that_its_sender_sees(fields: dict[str, Any], guarded: Guarded) -> None:
+    def refused(hidden: str) -> dict[str, Any]:
+        asked = wire.parse(wire.render(fields).replace(b"secret", hidden.encode()))
+        return guarded.refused("writer", {**ADDRESS, **asked, "dry_run": True})
+
+    found = refused("secret")
+    assert (found["status"], found.get("suggestion")) == (400, None)
+    assert str(found) == str(refused("absent")).replace("absent", "secret")
+
+
+def test_an_append_has_no_dry_run_and_appends_nothing(guarded: Guarded) -> None:
+    write = {"operation": "WRITE", **ADDRESS, "records": [{"id": 1}]}
+    assert guarded.refused("writer", {**write, "dry_run": True})["field"] == "dry_run"
+    assert guarded.refused("writer", write)["code"] == "FORBIDDEN"
+
+
+def test_an_export_with_an_idempotency_key_needs_the_whole_table(guarded: Guarded) -> None:
+    """The stored response may be from when its sender saw more."""
+    export = {"operation": "EXPORT", **ADDRESS}
+    assert guarded.refused("writer", export)["code"] == "INVALID_REQUEST"  # the table has no folder for files
+    refused = guarded.refused("writer", {**export, "idempotency_key": "k"})
+    assert (refused["code"], "idempotency_key" in refused["message"]) == ("FORBIDDEN", True)
+
+
 @pytest.mark.parametrize("path", ["records", "records?mode=upsert&key_cols=id", "ingest?date=2024-01-01"])
 def test_a_load_is_refused_before_its_body_is_read(path: str, guarded: Guarded) -> None:
     response = guarded.send(
@@ -109,6 +148,7 @@ def test_a_description_shows_what_its_reader_sees(guarded: Guarded) -> None:
     assert list(of_reader["schema"]["fields"]) == ["id", "name"]
     assert of_reader["has_policy"]
     assert "policy" not in of_reader
+    assert "metadata_location" not in of_reader  # that file has the policy and all columns
     of_admin = guarded.ok("mine", described)["description"]
     assert list(of_admin["schema"]["fields"]) == ["id", "name", "secret"]
     assert of_admin["policy"] == RULES
@@ -293,6 +333,21 @@ class TestWhatWasRecordedOfATable:
         [of_admin] = guarded.ok("mine", listing)["schedules"]
         assert of_admin["task"] == task
         assert of_admin["last_run"]["outcomes"][0]["error"] == error
+
+    def test_a_schedule_of_several_tables_shows_no_options_that_can_name_columns(self, guarded: Guarded) -> None:
+        task = {"operation": "COMPACT", **self.OPTIONS, "force": True}
+        for scope in ("namespace", "tenant"):
+            place = {"tenant_id": MINE, "scope": scope, **({"namespace": "shop"} if scope == "namespace" else {})}
+            name = f"of-{scope}"
+            guarded.ok(
+                "mine", {"operation": "CREATE_SCHEDULE", **place, "cron": "0 0 * * *", "task": task, "name": name}
+            )
+            listing = {"operation": "LIST_SCHEDULES", **place, "name": name}
+            for key in ("reader", "writer"):
+                [shown] = guarded.ok(key, listing)["schedules"]
+                assert shown["task"] == {"operation": "COMPACT", "force": True}
+            [of_admin] = guarded.ok("mine", listing)["schedules"]
+            assert of_admin["task"] == task
 
 
 class TestADynamicTable:

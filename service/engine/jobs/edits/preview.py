@@ -10,6 +10,7 @@ from service.engine.session.spark_types import SparkSession
 from service.engine.sql import edit_sql as sql
 from service.engine.sql.failing import naming_new_rows
 from service.model.edits import Edit
+from service.model.policy.view import RowView
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,14 @@ class RowSample:
     after: Mapping[str, Any] | None
 
 
-def preview(session: SparkSession, base: EditBase, edit: Edit, limit: int) -> tuple[FoundRows, list[RowSample]]:
+def preview(
+    session: SparkSession, base: EditBase, edit: Edit, limit: int, view: RowView | None = None
+) -> tuple[FoundRows, list[RowSample]]:
     """The rows that an edit would affect, with their digest, and samples of rows before and after. Writes nothing.
 
-    Every new value is computed, so that errors show before the commit.
+    Every new value is computed, so that errors show before the commit. With a view, the edit is of what that shows.
     """
-    with find(session, base, edit, digest=True, values=True) as found:
+    with find(session, base, edit, digest=True, values=True, view=view) as found:
         new = found.rows.new
         if new is not None and edit.derived:
             with naming_new_rows(session, new, edit.derived), sql.viewed({sql.NEW: filled(session, edit, new)}):
