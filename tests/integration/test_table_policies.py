@@ -553,3 +553,30 @@ def test_exported_files_of_a_bound_sender_have_what_it_sees_and_no_others_change
     policy(9)
     assert [one["records"] for one in export()["files"]] == [2]
     assert sales.ok("EXPORT")["files_written"] == 0
+
+
+@pytest.mark.thorough
+def test_no_change_of_rows_layout_or_name_brings_back_what_was_before_the_policy(guarded: Guarded, firn: Firn) -> None:
+    staff = Staff(guarded, firn, "policies-kept")
+    firn.ok({"operation": "DELETE", **staff.address, "filter": {"id": 4}, "create_backup": True})
+    [backup] = staff.ok(staff.admin, "LIST_BACKUPS")["backups"]
+    changed = firn.ok({"operation": "UPDATE", **staff.address, "filter": {"id": 1}, "updates": {"salary": 1}})
+    staff.ok(staff.admin, "SET_POLICY", rules=RULES)
+    for operation, fields in (
+        ("UNDO", {"request_id": changed["metadata"]["request_id"]}),
+        ("RESTORE_BACKUP", {"name": backup["name"]}),
+        ("ROLLBACK", {"as_of": staff.before}),
+        ("REPARTITION", {"partition": {"partitions": [{"field": "region"}]}}),
+        ("COMPACT", {"force": True}),
+        ("ALTER_TABLE", {"add_columns": {"more": {"type": "string"}}}),
+        ("WRITE", {"mode": "overwrite", "records": ROWS}),
+        ("DROP_TABLE", {}),
+        ("RESTORE_TABLE", {}),
+        ("RENAME_TABLE", {"new_name": "renamed"}),
+    ):
+        staff.ok(staff.admin, operation, **fields)
+        place = {"table": "renamed"} if operation == "RENAME_TABLE" else {}
+        if operation != "DROP_TABLE":
+            assert staff.ok(staff.admin, "DESCRIBE_TABLE", **place)["description"]["policy"] == RULES, operation
+            seen = staff.rows(staff.ann, sort=["id"], **place)
+            assert [(row["id"], row["salary"]) for row in seen] == [(1, None), (2, None)], operation
