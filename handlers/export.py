@@ -106,7 +106,10 @@ def export(
     if not request.async_:
         return run(call)
     return AcceptedResult.of(
-        background.start("EXPORT", table, ExportProgress(), call, lambda job: job.respond(run(job)))
+        background.start(
+            *("EXPORT", table, ExportProgress(), call, lambda job: job.respond(run(job))),
+            started_by=call.principal.name,
+        )
     )
 
 

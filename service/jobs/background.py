@@ -31,7 +31,7 @@ class Background:
         self._in_progress: dict[str, Job] = {}
         self._stopping = False
 
-    def start(self, kind: str, table: Table, progress: Any, call: Call, work: Work) -> str:
+    def start(self, kind: str, table: Table, progress: Any, call: Call, work: Work, **details: Any) -> str:
         """Do work in the background; returns the id of its job. The work gets a call of its own, which is cancelled
         with the job. It returns the response body, and reports its progress in `progress`, an instance of a dataclass.
         """
@@ -45,7 +45,7 @@ class Background:
                 "has ended"
             )
         try:
-            job = self._jobs.accept(kind, table, progress, call=call.without_key(progress), state="queued")
+            job = self._jobs.accept(kind, table, progress, call=call.without_key(progress), state="queued", **details)
         except BaseException:
             self._room.leave(table.name.tenant)
             raise

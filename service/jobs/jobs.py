@@ -72,6 +72,7 @@ class Jobs:
         promise: bytes = b"null",
         call: Call | None = None,
         state: State = "running",
+        **details: Any,
     ) -> Job:
         """A new listed job. `progress` is an instance of any dataclass that JSON can represent.
 
@@ -79,7 +80,7 @@ class Jobs:
         respond; its metadata gets the snapshot's id. `call` is the job's own: cancelling the job cancels it. The worker
         ends the job: `done`, `failed` or `cancelled`.
         """
-        job = self._begin(kind, table, progress, call or Call(), {}, listed=True, state=state, outcome=promise)
+        job = self._begin(kind, table, progress, call or Call(), details, listed=True, state=state, outcome=promise)
         job.call.job_id = job.id
         return job
 

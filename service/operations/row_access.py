@@ -50,10 +50,9 @@ ROW_ACCESS: Mapping[str, RowAccess] = {
 }
 
 
-def needs_whole(operation: str, *, dry_run: bool, keyed: bool) -> str | None:
-    """In which words a request may not be sent by who sees only a part of its table; None if it may."""
+def row_access(operation: str, *, dry_run: bool) -> RowAccess:
+    """What a request has to do with rows: `VISIBLE`, `NONE` or `WHOLE`."""
     access = ROW_ACCESS.get(operation, RowAccess.WHOLE)
-    if access is RowAccess.WHOLE or (access is RowAccess.PREVIEW and not dry_run):
-        return "in this way"
-    # The response that is stored under the key may be from when its sender saw more.
-    return "with an idempotency_key" if keyed and access is not RowAccess.NONE else None
+    if access is RowAccess.PREVIEW:
+        return RowAccess.VISIBLE if dry_run else RowAccess.WHOLE
+    return access

@@ -1,9 +1,11 @@
 """What a principal may do: the role that the operation needs, where the request needs it, and what policies allow."""
 
 import asyncio
+from dataclasses import replace
 
 from service.guard.policies import Policies, sees_all
 from service.model.call import Call
+from service.operations.row_access import RowAccess
 from service.pipeline.parse import Work
 
 
@@ -13,12 +15,19 @@ def authorise(call: Call, work: Work) -> None:
     call.principal.check(work.access)
 
 
-async def check_policy(call: Call, work: Work, policies: Policies) -> None:
-    """Raise Forbidden if a policy shows the sender only a part of the table, and the operation needs all of it."""
+async def check_policy(call: Call, work: Work, policies: Policies) -> Work:
+    """Raise Forbidden if a policy shows the sender only a part of the table, and the operation needs all of it.
+
+    If it shows only visible rows, returns it without its key: the stored response may be from when the sender saw more.
+    """
     name = work.about
-    if work.needs_whole is None or not name.table or sees_all(call.principal, name):
-        return
+    is_keyed_read = work.rows is RowAccess.VISIBLE and work.key is not None
+    if not (work.rows is RowAccess.WHOLE or is_keyed_read) or not name.table or sees_all(call.principal, name):
+        return work
+    if is_keyed_read:
+        bound = await asyncio.to_thread(policies.is_bound, call.principal, name)
+        return replace(work, key=None) if bound else work
     # These wait for nothing, and many come in a second.
-    if work.pool in ("inline", "queued") and policies.had_none(name):
-        return
-    await asyncio.to_thread(policies.check_whole, call.principal, name, work.needs_whole)
+    if not (work.pool in ("inline", "queued") and policies.had_none(name)):
+        await asyncio.to_thread(policies.check_whole, call.principal, name)
+    return work

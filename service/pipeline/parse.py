@@ -14,6 +14,7 @@ from service.model.identity.principal import ANYONE, Access, Principal
 from service.model.names import TableName
 from service.model.validation import refusal
 from service.operations.operation import KeyedRequest, Operation, Pool, Request, Result
+from service.operations.row_access import RowAccess
 from service.queries.streaming.streams import Stream
 
 # What other systems call an operation.
@@ -63,8 +64,8 @@ class Work:
     pool: Pool
     run: Callable[[Call], "Result | Future[bytes] | Stream"]
     key: IdempotencyKey | None = None
-    needs_whole: str | None = "in this way"
-    """How its sender would use the table, if that needs all of its rows and columns."""
+    rows: RowAccess = RowAccess.WHOLE
+    """What it has to do with the rows of the table."""
 
 
 class RequestParser:

@@ -26,7 +26,7 @@ from service.model.call import Call
 from service.model.identity.principal import LOCAL
 from service.operations import envelope
 from service.operations.operation import Operation, Parts, Request, Result
-from service.operations.row_access import needs_whole
+from service.operations.row_access import row_access
 from service.pipeline.admission import Admission, stopping
 from service.pipeline.audit import Audit
 from service.pipeline.authorisation import authorise, check_policy
@@ -113,7 +113,7 @@ class Pipeline:
             else:
                 work = parse()
             authorise(call, work)
-            await check_policy(call, work, self._policies)
+            work = await check_policy(call, work, self._policies)
             with self.admission.admit(work.pool, work.about.tenant):
                 call.key = work.key
                 if work.key is None:
@@ -190,9 +190,8 @@ class Pipeline:
             call.set_deadline(self._limits.query_timeout_s)
         run = partial(self._handlers[operation.name], request)
         keyed = key_of(operation, request, value, call.principal)
-        dry_run = bool(getattr(request, "dry_run", False))
-        whole = needs_whole(operation.name, dry_run=dry_run, keyed=keyed is not None)
-        return Work(operation.name, operation.access_of(request), subject_of(request), pool, run, keyed, whole)
+        rows = row_access(operation.name, dry_run=bool(getattr(request, "dry_run", False)))
+        return Work(operation.name, operation.access_of(request), subject_of(request), pool, run, keyed, rows)
 
     def run(self, operation: Operation, request: Request, request_id: str) -> "Result | bytes | Stream":
         """Run a request of our own on this thread and wait for it; a failure is a FirnError."""

@@ -111,8 +111,11 @@ def _visible(described: dict[str, Any], place: TableName, policies: Policies, ca
 
 
 def _sees_whole(parts: Parts, call: Call, job: JobRecord) -> bool:
-    """Whether no policy hides rows of the table that a job is about from somebody, whatever its name is now."""
+    """Whether no policy hides rows of the table that a job is about from somebody, whatever its name is now; or they
+    started it, and it is an EXPORT, which shows them nothing else."""
     name, uuid = job.table, job.table_uuid
+    if job.kind == "EXPORT" and job.details.get("started_by") == call.principal.name:
+        return True
     if not name.table or sees_all(call.principal, name):
         return True
     if not uuid:

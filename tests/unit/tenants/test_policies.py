@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,12 +122,19 @@ def test_an_append_has_no_dry_run_and_appends_nothing(guarded: Guarded) -> None:
     assert guarded.refused("writer", write)["code"] == "FORBIDDEN"
 
 
-def test_an_export_with_an_idempotency_key_needs_the_whole_table(guarded: Guarded) -> None:
+def test_an_export_of_who_sees_a_part_ignores_idempotency_keys(tmp_path: Path) -> None:
     """The stored response may be from when its sender saw more."""
-    export = {"operation": "EXPORT", **ADDRESS}
-    assert guarded.refused("writer", export)["code"] == "INVALID_REQUEST"  # the table has no folder for files
-    refused = guarded.refused("writer", {**export, "idempotency_key": "k"})
-    assert (refused["code"], "idempotency_key" in refused["message"]) == ("FORBIDDEN", True)
+    guarded = Guarded(tmp_path / "home", FIRN_INGEST__ALLOWED_ROOTS=str(tmp_path))
+    config = {"name": "sales", "storage": {"type": "local", "base_path": str(tmp_path / "out"), "format": "csv"}}
+    dataset = {"columns": [{"name": "id", "type": "BIGINT"}]}
+    place = {"tenant_id": MINE, "table": "sales"}
+    guarded.ok("mine", {"operation": "CREATE_TABLE", "tenant_id": MINE, "config": config, "dataset": dataset})
+    export = {"operation": "EXPORT", **place, "idempotency_key": "k"}
+    first = guarded.ok("writer", export)["metadata"]["request_id"]
+    assert guarded.ok("writer", export)["metadata"]["request_id"] == first
+    guarded.ok("mine", {"operation": "SET_POLICY", **place, "rules": {"writer": {"rows": {"id": 1}}}})
+    assert guarded.ok("writer", export)["metadata"]["request_id"] != first
+    guarded.app.stop()
 
 
 @pytest.mark.parametrize("path", ["records", "records?mode=upsert&key_cols=id", "ingest?date=2024-01-01"])
@@ -263,6 +271,15 @@ def test_the_result_of_a_job_is_only_for_those_who_see_all_of_its_table(guarded:
     other = jobs.accept("DIFF", table, Progress(), call=call)
     jobs.done(other, b'{"changes": [], "metadata": {}}')
     assert "result" in guarded.send("GET", f"/jobs/{other.id}", "reader").json()["job"]
+
+
+def test_the_result_of_an_export_is_also_for_who_started_it(guarded: Guarded) -> None:
+    jobs, table = guarded.app.parts[Jobs], guarded.app.parts[Catalog].load(NAME)
+    for kind, seen_by in (("EXPORT", {"writer", "mine"}), ("DIFF", {"mine"})):
+        job = jobs.accept(kind, table, Progress(), call=Call("r", principal=LOCAL), started_by=f"{MINE}/writer")
+        jobs.done(job, b'{"files": [], "metadata": {}}')
+        keys = ("reader", "writer", "mine")
+        assert {key for key in keys if "result" in guarded.send("GET", f"/jobs/{job.id}", key).json()["job"]} == seen_by
 
 
 def test_a_stored_response_is_not_given_to_whoever_sees_a_part_by_now(guarded: Guarded) -> None:
