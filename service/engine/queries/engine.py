@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from service.engine.session.engine import Engine, Session
-from service.engine.session.translate import OutOfMemory
+from service.engine.session.translate import TOO_MUCH_MEMORY, OutOfMemory
 from service.errors import QueryTooExpensive
 from service.model.call import Call
 
@@ -118,8 +118,4 @@ class SharedEngine:
 
 
 def too_much_memory(details: dict[str, Any] | None = None) -> QueryTooExpensive:
-    return QueryTooExpensive(
-        "the query needs more memory than one query may take; select fewer rows or smaller values, or aggregate them "
-        "first",
-        details=details,
-    )
+    return QueryTooExpensive(TOO_MUCH_MEMORY, details=details)

@@ -22,6 +22,13 @@ class OutOfMemory(errors.EngineUnavailable):
     """A job failed for lack of memory, and the JVM goes on."""
 
 
+TOO_MUCH_MEMORY = (
+    "the query needs more memory than one query may take; select fewer rows or smaller values, or aggregate them first"
+)
+TOO_DEEP = (
+    "the query needs a deeper stack than Spark's threads have: it is nested too deeply, or a regular expression in it "
+    "repeats a group too often, as (a|b)* does and [ab]* does not; simplify it"
+)
 EXPIRED = "the snapshot expired while it was being read; read a newer one"
 _GONE = "the table no longer exists: it was dropped in the meantime"
 _UNREADABLE = (
@@ -63,11 +70,7 @@ _BY_CLASS: dict[str, tuple[type[errors.FirnError], str]] = {
     "java.util.regex.PatternSyntaxException": (errors.InvalidFilter, _BAD_PATTERN),
     "java.lang.OutOfMemoryError": _OUT_OF_MEMORY,
     "org.apache.spark.memory.SparkOutOfMemoryError": _OUT_OF_MEMORY,
-    "java.lang.StackOverflowError": (
-        errors.QueryTooExpensive,
-        "the query needs a deeper stack than Spark's threads have: it is nested too deeply, or a regular expression in "
-        "it repeats a group too often; simplify it",
-    ),
+    "java.lang.StackOverflowError": (errors.QueryTooExpensive, TOO_DEEP),
 }
 # What Java throws for values that a function cannot compute, if Spark's functions are on its stack.
 _OF_VALUES = frozenset(
