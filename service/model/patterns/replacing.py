@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from service.model.patterns.parser import MAX_LENGTH, Part, Unread, read
 
 _REFERENCE = re.compile(r"\$(?:(\d+)|\{(\w*)\}?)")
+# At least this much of a reference is not part of the result.
+_REFERENCED = re.compile(r"\$(?:\d|\{\w*\})")
 _AHEAD = re.compile(r"\(\?<?[=!]")
 # Then spaces and comments in the pattern mean nothing, and the parser reads them as characters.
 _COMMENTS = re.compile(r"\(\?[a-zA-Z]*x")
@@ -32,7 +34,8 @@ def replacement(pattern: str, new: str) -> Replacement:
     a lookbehind reach beyond their match: `(?=(.*))` finds the rest of the text at each of its places.
     """
     named = [number or name for number, name in _REFERENCE.findall(new)]
-    written = float(len(new.encode(errors="replace")))
+    plain = new if "\\" in new else _REFERENCED.sub("", new)
+    written = float(len(plain.encode(errors="replace")))
     try:
         if len(pattern) > MAX_LENGTH or _COMMENTS.search(pattern):
             raise Unread("it is too long, or may have comments")
