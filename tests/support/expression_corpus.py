@@ -1,6 +1,7 @@
 """The corpus of hostile expressions.
 
-In `tests/integration/expression_corpus.jsonl`, texts are in parts as in the corpus of SQL. `ends` is `refused` (before Spark gets it) or `run` (Spark computes it, and it may fail for a row).
+In `tests/integration/expression_corpus.jsonl`, texts are in parts as in the corpus of SQL. `ends` is `refused` (before
+Spark gets it) or `run` (Spark computes it, and it may fail for a row).
 """
 
 import json

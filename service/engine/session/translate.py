@@ -77,11 +77,14 @@ _OF_VALUES = frozenset(
     {
         "java.lang.ArithmeticException",
         "java.lang.ArrayIndexOutOfBoundsException",
+        "java.lang.IllegalArgumentException",
+        "java.lang.IndexOutOfBoundsException",
         "java.lang.NegativeArraySizeException",
         "java.lang.NumberFormatException",
         "java.lang.StringIndexOutOfBoundsException",
         "java.time.DateTimeException",
         "java.time.format.DateTimeParseException",
+        "java.time.zone.ZoneRulesException",
     }
 )
 _EVALUATED = re.compile(r"org\.apache\.spark\.(?:unsafe\.types|sql\.catalyst\.(?:expressions|util))\.")
