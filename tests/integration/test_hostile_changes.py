@@ -3,15 +3,20 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.engine.session import jvm
-from service.errors import QueryTooExpensive
+from service.errors import FirnError, InvalidRequest, QueryTooExpensive
+from service.model.expressions import parse_expression
+from service.model.schema.columns import columns_of
+from service.model.schema.definition import parse_schema
 from tests.harness import Firn
 from tests.integration.test_sql_corpus import HOSTILE, LEAKS, MECHANISMS
 from tests.support.expression_corpus import FIELDS, HostileExpression, expressions, row
+from tests.support.ingesting import IngestedTable
 from tests.support.sql_corpus import SqlText, make_tables
 from tests.support.tables import ServedTable
 
@@ -35,9 +40,10 @@ class Target:
     def problem(self, request: dict[str, Any]) -> str | None:
         """What is wrong with the response, if anything: it must be a success or a 4xx with a reason, in time."""
         started = time.monotonic()
-        response = self.firn.send({"tenant_id": self.tenant, "timeout_ms": TIMEOUT_MS, **request})
+        request = {"tenant_id": self.tenant, "timeout_ms": TIMEOUT_MS, **request}
+        response = self.firn.send(request)
         body, seconds = self.firn.parsed(response), time.monotonic() - started
-        if seconds > 10 * TIMEOUT_MS / 1000:
+        if seconds > 10 * request["timeout_ms"] / 1000:
             return f"it took {seconds:.1f} s"
         if body["success"]:
             return None
@@ -92,6 +98,36 @@ def test_hostile_expressions_fail_alone(target: Target, mechanism: str) -> None:
         target.write()
     assert [found for found in wrong if found[2]] == []
     assert target.table.ids(filter={"id": {"lt": 300}}, limit=1) == [0]
+
+
+# What a dataset file has of the columns.
+DATASET = {"id": "BIGINT", "n": "INTEGER", "s": "VARCHAR", "txt": "VARCHAR", "d": "DATE", "ts": "TIMESTAMP"}
+DATASET |= {"x": "DOUBLE", "dc": "DECIMAL(10,2)", "b": "BOOLEAN", "num": "VARCHAR"}
+
+
+def of_dataset(one: HostileExpression) -> bool:
+    """Whether an expression reads only these columns."""
+    fields = {name: FIELDS[name] for name in DATASET}
+    try:
+        parse_expression(one.text, columns_of(parse_schema({"fields": fields})), "columns", InvalidRequest)
+    except FirnError:
+        return False
+    return True
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mechanism", sorted({one.mechanism for one in CORPUS}))
+def test_hostile_expressions_of_datasets_reject_rows(target: Target, tmp_path: Path, mechanism: str) -> None:
+    chosen = [one.text for one in CORPUS if one.mechanism == mechanism and of_dataset(one)]
+    columns: list[dict[str, Any]] = [{"name": name, "type": kind} for name, kind in DATASET.items()]
+    columns += [{"name": f"e{i}", "type": "VARCHAR", "expression": text} for i, text in enumerate(chosen)]
+    name = f"i{sorted({one.mechanism for one in CORPUS}).index(mechanism)}"
+    table = IngestedTable(target.firn, target.tenant, tmp_path, name, {"columns": columns})
+    lines = (",".join(str(row(i, LENGTH)[column]) for column in DATASET) for i in range(100))
+    source = table.file(f"{name}.csv", "\n".join([",".join(DATASET), *lines]))
+    request = {"operation": "INGEST", "table": name, "source": str(source), "date": "2024-01-15"}
+    assert target.problem({**request, "timeout_ms": 10 * TIMEOUT_MS}) is None
+    target.write()
 
 
 def declaration(one: SqlText, name: str) -> dict[str, Any]:

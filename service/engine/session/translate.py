@@ -150,7 +150,7 @@ def translated(error: Exception) -> Exception:
     if any(name.startswith(_STORAGE) for name, _ in chain):
         return errors.StorageUnavailable(f"the storage failed: {_first_line(chain[-1][1])}")
     if any(name in _OF_VALUES for name, _ in chain) and _EVALUATED.search(_stack(error)):
-        return errors.InvalidQuery(f"{NOT_COMPUTED}: an argument of a function is out of its range")
+        return errors.InvalidQuery(f"{NOT_COMPUTED}: an argument of a function is not valid, or out of its range")
     return error
 
 
