@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from service.catalog.tables import Catalog, Table
@@ -14,7 +14,7 @@ from service.engine.jobs.dynamic.analysed import analyse
 from service.engine.queries.engine import QueryEngine
 from service.engine.sql import tenant_sql
 from service.errors import InvalidQuery, QueryTooExpensive, TableNotFound
-from service.guard.costs.limits import QueryLimits
+from service.guard.costs.limits import ASSUMED_ROWS, QueryLimits
 from service.guard.policies import Policies
 from service.guard.sql import QueryBounds, check_analysed, check_parsed
 from service.model.call import Call
@@ -24,6 +24,8 @@ from service.model.names import INGEST_COLUMNS, TableName, check_name
 from service.model.schema.types import Field, TableSchema
 
 QUERY = "query"
+# How many rows of a result are in memory at the same time: a writer checks the size of its file after 100 rows.
+_ROWS_IN_MEMORY = 400.0
 _FUNCTION = re.compile(r"the function ([\w.]+) cannot be used")
 
 
@@ -82,11 +84,13 @@ class Compiler:
         call: Call | None,
     ) -> Compiled:
         views = {number: schema.fields for number, schema in enumerate(schemas)}
+        rows = {new(number): rows_assumed(table) for number, table in enumerate(tables)}
+        costs = QueryBounds(self.limits, query, rows, _ROWS_IN_MEMORY)
         known: dict[str, tuple[Field, ...]] = {}
 
         def types(sql: str) -> tuple[Field, ...]:
             if sql not in known:
-                known[sql] = self._analysed(sql, query, views, call)
+                known[sql] = self._analysed(sql, replace(costs, text=sql), query, views, call)
             return known[sql]
 
         def shown(sql: str) -> str:
@@ -106,10 +110,10 @@ class Compiler:
         return Compiled(compiled, tuple(tables), TableSchema(types(compiled.full)), tuple(schemas))
 
     def _analysed(
-        self, sql: str, query: str, views: dict[int, tuple[Field, ...]], call: Call | None
+        self, sql: str, costs: QueryBounds, query: str, views: dict[int, tuple[Field, ...]], call: Call | None
     ) -> tuple[Field, ...]:
         """The columns of a SELECT over views, which the SQL sandbox must allow."""
-        of, costs = call or Call(), QueryBounds(self.limits, sql)
+        of = call or Call()
         try:
             references = check_parsed(self.engine.run_for(of, tenant_sql.parse, sql), self.limits)
             if references.parameters:
@@ -136,6 +140,12 @@ class Compiler:
         if not table.schema.fields:
             raise InvalidQuery(f"table {found.table!r} has no columns yet {where}; give it some first", field=QUERY)
         return table
+
+
+def rows_assumed(table: Table) -> float:
+    """How many rows of a source the costs of a query are computed for: no fewer than QUERY assumes, because it soon
+    has more."""
+    return max(ASSUMED_ROWS, float(table.row_count(table.current_snapshot_id)))
 
 
 def _named(name: TableName, mention: NamedTable) -> TableName:

@@ -5,8 +5,8 @@ import uuid
 from service.catalog.files.staging import INTERNAL_TENANT, WARM_UP_NAMESPACE
 from service.catalog.tables import Catalog
 from service.engine.queries.engine import QueryEngine
+from service.engine.queries.warm import touch
 from service.engine.session.engine import Engine
-from service.engine.session.warm import touch
 from service.model.names import TableName
 from service.pipeline.pipeline import Pipeline
 

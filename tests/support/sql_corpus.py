@@ -35,10 +35,11 @@ class SqlText:
 
 def corpus() -> list[SqlText]:
     lines = [json.loads(line) for line in _FILE.read_text().splitlines()]
-    return [SqlText(_text(line["sql"]), line.get("mechanism"), line.get("ends")) for line in lines]
+    return [SqlText(text_of(line["sql"]), line.get("mechanism"), line.get("ends")) for line in lines]
 
 
-def _text(parts: Any) -> str:
+def text_of(parts: Any) -> str:
+    """The text that parts of a corpus stand for."""
     if isinstance(parts, str):
         return parts
     return "".join(part if isinstance(part, str) else part[0] * part[1] for part in parts)

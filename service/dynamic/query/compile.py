@@ -35,7 +35,7 @@ from service.dynamic.query.round_trip import changed_word
 from service.dynamic.query.rows import Rows, names
 from service.dynamic.query.sql_types import has_map
 from service.dynamic.query.tables import NamedTable, named_in, with_views
-from service.errors import FirnError, InvalidQuery
+from service.errors import FirnError, InvalidQuery, QueryTooExpensive
 from service.model.dynamic.direct import DirectChange
 from service.model.dynamic.plan import IncrementalPlan, ReplacedKeys, Step, WeightedRows
 from service.model.names import RESERVED_COLUMN_PREFIX
@@ -107,8 +107,9 @@ class _Compiler:
     def compile(self) -> CompiledPlans:
         try:
             fields = self.types(self.original)
-        except FirnError:
-            self._lower()  # Names the place of a wrong column.
+        except FirnError as e:
+            if not isinstance(e, QueryTooExpensive):  # it may be too expensive here, too
+                self._lower()  # Names the place of a wrong column.
             raise
         self.names = output_names(self.tree, fields)
         try:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from service.engine.session.translate import SparkEnded
 from service.errors import FirnError, OutcomeUnknown, SnapshotNotFound
 from service.ledger.dynamic_tables import DynamicTable, DynamicTableRecords
 from service.model.times import now_ms
@@ -17,7 +18,10 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 
 
 def is_transient(error: FirnError) -> bool:
-    """Whether a later refresh may succeed although nobody has changed anything."""
+    """Whether a later refresh may succeed although nobody has changed anything. If Spark ended, the refresh may be why:
+    it must not end Spark again and again."""
+    if isinstance(error, SparkEnded):
+        return False
     return error.retryable or isinstance(error, OutcomeUnknown | SnapshotNotFound)
 
 

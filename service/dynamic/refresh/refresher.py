@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from service.catalog.tables import Table
 from service.commits.commit import CommitResult
 from service.commits.locks import TableLocks
-from service.dynamic.compiling import Compiled, Compiler
+from service.dynamic.compiling import Compiled, Compiler, rows_assumed
 from service.dynamic.definitions import Definitions
 from service.dynamic.freshness import lag_behind
 from service.dynamic.lag import LAG
@@ -134,9 +134,13 @@ class Refresher:
         return PinnedSource(result, result.current_snapshot_id, known.bases, as_of_ms)
 
     def compiled(self, definition: Definition, sources: Sequence[PinnedSource]) -> Compiled:
-        """The query of a definition over its sources, which is analysed once for each of their schemas."""
+        """The query of a definition over its sources, which is analysed once for each of their schemas, and again
+        whenever a source has twice as many rows, because it then costs more."""
         tables = tuple(source.table for source in sources)
-        key = (definition.uuid, definition.version, *((one.name, one.uuid, one.schema_id) for one in tables))
+        key = (
+            *(definition.uuid, definition.version),
+            *((one.name, one.uuid, one.schema_id, int(rows_assumed(one)).bit_length()) for one in tables),
+        )
         with self._lock:
             found = self._compiled.get(key)
         if found is None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from service.engine.session.engine import Engine, Session
-from service.engine.session.translate import OutOfMemory
+from service.engine.session.translate import TOO_MUCH_MEMORY, OutOfMemory
 from service.errors import QueryTooExpensive
 from service.model.call import Call
 
@@ -80,7 +80,8 @@ class QueryEngine(Protocol):
 
 
 class SharedEngine:
-    """Queries in the process of all other work. What exhausts its memory ends that process."""
+    """Queries in the process of all other work. Those that nearly exhaust its memory are cancelled, but one that does
+    so at once ends that process."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -99,6 +100,7 @@ class SharedEngine:
         """There is no other process."""
 
     def run_for(self, call: Call, job: Callable[Concatenate[Session, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        call.computes_query = True
         try:
             return self._engine.run_for(call, job, *args, **kwargs)
         except OutOfMemory as e:
@@ -118,8 +120,4 @@ class SharedEngine:
 
 
 def too_much_memory(details: dict[str, Any] | None = None) -> QueryTooExpensive:
-    return QueryTooExpensive(
-        "the query needs more memory than one query may take; select fewer rows or smaller values, or aggregate them "
-        "first",
-        details=details,
-    )
+    return QueryTooExpensive(TOO_MUCH_MEMORY, details=details)

@@ -3,11 +3,11 @@
 import threading
 from contextlib import suppress
 
-from service.engine.queries.heap import heap_samples, watch
+from service.engine.queries.warm import touch
 from service.engine.session import jvm
 from service.engine.session.cancellation import cancel_now
 from service.engine.session.engine import Engine, Supervisor
-from service.engine.session.warm import touch
+from service.engine.session.heap import heap_samples, watch
 
 # The code with which Java exits (ExitOnOutOfMemoryError).
 OUT_OF_MEMORY = 3

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from service.engine.session import jvm, priorities
 from service.engine.session.cancellation import cancellable_for
+from service.engine.session.heap import MemoryRelief
 from service.engine.session.priorities import TaskPriorities
 from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import rows_read, rows_written
@@ -90,6 +92,7 @@ class Engine:
         self._moved = time.monotonic()
         """When a session was last lent or returned."""
         self._life = 0
+        self._relief = MemoryRelief()
         self._priorities = TaskPriorities(priorities.are_set(conf), always=supervisor is not None)
 
     @property
@@ -154,6 +157,8 @@ class Engine:
             self._life += 1
             self._changed.notify_all()
         threading.Thread(target=self._watch, args=(self._life,), name="firn-jvm-watch", daemon=True).start()
+        if self._supervisor is None:
+            self._relief.start(partial(self._over, self._life))
         log.info("Spark %s is up after %.1f s", root.version, time.monotonic() - started)
 
     def run(self, job: Callable[Concatenate[SparkSession, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -205,7 +210,7 @@ class Engine:
             yield
             return
         stuck = () if self._supervisor is None else (self._supervisor.stuck,)
-        with cancellable_for(session, call, *stuck) as tag, self._low(session, tag, call):
+        with cancellable_for(session, call, *stuck) as tag, self._low(session, tag, call), self._relief.offering(call):
             yield
 
     def _low(self, session: SparkSession, tag: str, call: Call) -> AbstractContextManager[None]:

@@ -22,6 +22,13 @@ class OutOfMemory(errors.EngineUnavailable):
     """A job failed for lack of memory, and the JVM goes on."""
 
 
+TOO_MUCH_MEMORY = (
+    "the query needs more memory than one query may take; select fewer rows or smaller values, or aggregate them first"
+)
+TOO_DEEP = (
+    "the query needs a deeper stack than Spark's threads have: it is nested too deeply, or a regular expression in it "
+    "repeats a group too often, as (a|b)* does and [ab]* does not; simplify it"
+)
 EXPIRED = "the snapshot expired while it was being read; read a newer one"
 _GONE = "the table no longer exists: it was dropped in the meantime"
 _UNREADABLE = (
@@ -63,22 +70,21 @@ _BY_CLASS: dict[str, tuple[type[errors.FirnError], str]] = {
     "java.util.regex.PatternSyntaxException": (errors.InvalidFilter, _BAD_PATTERN),
     "java.lang.OutOfMemoryError": _OUT_OF_MEMORY,
     "org.apache.spark.memory.SparkOutOfMemoryError": _OUT_OF_MEMORY,
-    "java.lang.StackOverflowError": (
-        errors.QueryTooExpensive,
-        "the query needs a deeper stack than Spark's threads have: it is nested too deeply, or a regular expression in "
-        "it repeats a group too often; simplify it",
-    ),
+    "java.lang.StackOverflowError": (errors.QueryTooExpensive, TOO_DEEP),
 }
 # What Java throws for values that a function cannot compute, if Spark's functions are on its stack.
 _OF_VALUES = frozenset(
     {
         "java.lang.ArithmeticException",
         "java.lang.ArrayIndexOutOfBoundsException",
+        "java.lang.IllegalArgumentException",
+        "java.lang.IndexOutOfBoundsException",
         "java.lang.NegativeArraySizeException",
         "java.lang.NumberFormatException",
         "java.lang.StringIndexOutOfBoundsException",
         "java.time.DateTimeException",
         "java.time.format.DateTimeParseException",
+        "java.time.zone.ZoneRulesException",
     }
 )
 _EVALUATED = re.compile(r"org\.apache\.spark\.(?:unsafe\.types|sql\.catalyst\.(?:expressions|util))\.")
@@ -144,7 +150,7 @@ def translated(error: Exception) -> Exception:
     if any(name.startswith(_STORAGE) for name, _ in chain):
         return errors.StorageUnavailable(f"the storage failed: {_first_line(chain[-1][1])}")
     if any(name in _OF_VALUES for name, _ in chain) and _EVALUATED.search(_stack(error)):
-        return errors.InvalidQuery(f"{NOT_COMPUTED}: an argument of a function is out of its range")
+        return errors.InvalidQuery(f"{NOT_COMPUTED}: an argument of a function is not valid, or out of its range")
     return error
 
 

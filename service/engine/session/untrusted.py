@@ -7,7 +7,15 @@ from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError
 
-from service.engine.session.translate import NOT_COMPUTED, chain_of, is_lost, is_odd, translated
+from service.engine.session.translate import (
+    NOT_COMPUTED,
+    TOO_DEEP,
+    TOO_MUCH_MEMORY,
+    chain_of,
+    is_lost,
+    is_odd,
+    translated,
+)
 from service.errors import EngineUnavailable, FirnError, InvalidQuery, QueryTooExpensive
 
 log = logging.getLogger("firn.engine")
@@ -34,20 +42,21 @@ _FROM_VALUES = ("Arithmetic", "DateTime", "NumberFormat", "IndexOutOfBounds", "N
 
 
 @contextmanager
-def untrusted() -> Iterator[None]:
-    """Translate what a query in SQL raises in the block, so that each error is one that its sender can act on."""
+def untrusted(field: str | None = "sql") -> Iterator[None]:
+    """Translate what untrusted SQL, or an expression, raises in the block, so that each error is one that its sender
+    can act on; it is at `field` of the request."""
     try:
         yield
     except FirnError:
         raise
     except Exception as e:
-        error = e if is_lost(e) or is_odd(e) else of_query(e)
+        error = e if is_lost(e) or is_odd(e) else of_query(e, field)
         if error is e:
             raise
         raise error from e
 
 
-def of_query(error: Exception) -> Exception:
+def of_query(error: Exception, field: str | None = "sql") -> Exception:
     """The error that the sender of a query sees, or the same exception if it is a defect of Firn."""
     from pyspark.errors import PySparkException
 
@@ -59,23 +68,16 @@ def of_query(error: Exception) -> Exception:
     quoting = isinstance(found, InvalidQuery)
     shown = " ".join(name if quoting else f"{name} {message}" for name, message in chain)
     if any(sign in shown for sign in _TOO_MUCH):
-        return QueryTooExpensive(
-            "the query took more memory than one query may; return fewer or smaller rows, filter earlier, or group by "
-            "fewer values",
-            field="sql",
-        )
+        return QueryTooExpensive(TOO_MUCH_MEMORY, field=field)
     if "StackOverflowError" in shown:
-        return QueryTooExpensive(
-            "the query took more of Spark's stack than there is, by nested expressions or by a regular expression on a "
-            "long text; flatten it, or write [ab]* instead of (a|b)*",
-            field="sql",
-        )
+        return QueryTooExpensive(TOO_DEEP, field=field)
     if found is not error:
         return _plain(found)
-    log.warning("a query in SQL failed in an unusual way: %s", shown[:2000])
+    ours = None if isinstance(error, Py4JJavaError | PySparkException) else error
+    log.warning("a query in SQL failed in an unusual way: %s", shown[:2000], exc_info=ours)
     if any(part in name for name, _ in chain for part in _FROM_VALUES):
-        return InvalidQuery(f"{NOT_COMPUTED}: {_reason(chain, _OUT_OF_RANGE)}", field="sql")
-    return InvalidQuery(f"the query failed: {_reason(chain, _UNKNOWN)}", field="sql")
+        return InvalidQuery(f"{NOT_COMPUTED}: {_reason(chain, _OUT_OF_RANGE)}", field=field)
+    return InvalidQuery(f"the query failed: {_reason(chain, _UNKNOWN)}", field=field)
 
 
 def _plain(found: Exception) -> Exception:

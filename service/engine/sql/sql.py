@@ -13,6 +13,7 @@ from service.engine.session.java import java_class
 from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.model.expressions.functions import FUNCTIONS
+from service.model.expressions.growth import MB, MOST_ADDED, added
 from service.model.expressions.kinds import BINARY, BOOLEAN, DOUBLE, STRING, UUID, family
 from service.model.expressions.tree import Case, Cast, ColumnValue, Constant, Expression, FunctionCall, Node
 from service.model.filters import predicates
@@ -53,6 +54,10 @@ _NULL = (
 _TOO_LARGE = (
     "the expression gives a number that is too large for its type; change the expression, or set Infinity as a value "
     "without an expression"
+)
+_TOO_LONG = (
+    f"the texts of a row are so long that the expression could add more than {MOST_ADDED // MB} MB to them; shorten "
+    "them first, or exclude such rows with the filter"
 )
 _TOO_FAR = "the expression gives a time outside the years 1 to 9999; such times cannot be written"
 # A lambda's name for its argument; no column has this name.
@@ -140,7 +145,14 @@ def where(predicate: predicates.Predicate, parameters: Parameters) -> str:
 
 def expression(computed: Expression, parameters: Parameters) -> str:
     """An expression as SQL, built only from quoted names, parameters and known functions, never from its own text."""
-    return _node(computed.tree, parameters)
+    text = _node(computed.tree, parameters)
+    grows = added(computed.tree)
+    if not grows:
+        return text
+    lengths = [f"coalesce({_length(column, parameters)}, 0) * {times:.1f}D" for column, times in grows.items()]
+    raised = _raised(f"{computed.path}: {_TOO_LONG}", parameters)
+    text = f"CASE WHEN {' + '.join(lengths)} > {MOST_ADDED} THEN {raised} ELSE {text} END"
+    return opaque(text, BOOLEAN) if computed.kind == BOOLEAN else f"({text})"
 
 
 def new_value(kind: ColumnType, value: Any, parameters: Parameters) -> str:
@@ -163,6 +175,14 @@ def fitted(kind: ColumnType, value: Expression, parameters: Parameters) -> str:
     if kind in _FLOATS and not (given and value.kind == kind):
         return _finite(text, value, parameters)
     return text
+
+
+def _length(column: Column, parameters: Parameters) -> str:
+    """At least the bytes of the longest text in a column's value."""
+    text = reference(column, parameters)
+    if family(column.type) in ("text", "binary"):
+        return f"octet_length({text})"
+    return f"octet_length(to_json(named_struct('v', {text})))"
 
 
 def reference(column: Column, parameters: Parameters) -> str:

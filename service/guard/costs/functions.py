@@ -11,6 +11,7 @@ from dataclasses import replace
 from service.guard.costs.bounds import DAY, NUMBER_BYTES, Bound, array, hull, numbers, record
 from service.guard.costs.limits import ASSUMED_ITEMS, ASSUMED_NUMBER
 from service.guard.functions import split_words
+from service.model.patterns.replacing import replacement
 
 Rule = Callable[[Sequence[Bound]], Bound]
 _CHARACTER = 4.0  # the most bytes of a character
@@ -125,8 +126,13 @@ def _replaced(args: Sequence[Bound]) -> Bound:
 
 
 def _pattern_replaced(args: Sequence[Bound]) -> Bound:
-    references = (args[2].text or "$$").count("$")
-    return _sized((args[0].size + 1) * (args[2].size + 1) + args[0].size * references, args)
+    pattern, new = args[1].text or "", args[2].text
+    if new is None:  # it may name two groups
+        found = replacement(pattern, "$1$2")
+        found = replace(found, times=found.times + args[2].size, plus=args[2].size)
+    else:
+        found = replacement(pattern, new)
+    return _sized(found.size(args[0].size), args)
 
 
 def _split(args: Sequence[Bound]) -> Bound:

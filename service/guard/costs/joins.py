@@ -69,3 +69,18 @@ def _columns(node: Node) -> Iterable[int]:
         yield node.expr_id
     for child in node.children:
         yield from _columns(child)
+
+
+def filters(plan: Node) -> Iterator[Node]:
+    """The conditions of a plan."""
+    if plan.name == "Filter":
+        yield from plan.trees("condition")
+    for child in plan.children:
+        yield from filters(child)
+
+
+def has_outer_equality(condition: Node) -> bool:
+    """Whether a subquery compares a column for equality with one that is outside of it."""
+    if condition.name in ("EqualTo", "EqualNullSafe"):
+        return any(child.name == "OuterReference" for child in condition.children)
+    return condition.name == "And" and any(map(has_outer_equality, condition.children))

@@ -1,11 +1,19 @@
 """Bounds of the rows of an analysed plan, and through them of all that a query computes."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from service.guard.costs.bounds import Bound, column, hull, literal
-from service.guard.costs.joins import Pair, connected, equal_columns, inner_joins, joined_sides
+from service.guard.costs.joins import (
+    Pair,
+    connected,
+    equal_columns,
+    filters,
+    has_outer_equality,
+    inner_joins,
+    joined_sides,
+)
 from service.guard.costs.limits import ASSUMED_ROWS, QueryLimits, shown, shown_bytes, too_expensive
 from service.guard.costs.values import Evaluation, grown
 from service.guard.nodes import Node, id_of, tree, trees_in
@@ -114,7 +122,11 @@ class PlanCosts:
         name = str(node.fields.get("desc", {}).get("identifier", {}).get("table", ""))
         below = self.rows(node.children[0], ())
         known = self._known_rows.get(name)
-        return below if known is None else replace(below, count=float(known))
+        if known is None:
+            return below
+        # Instead of a table, a query may be analysed over nulls of the same types.
+        columns = {one.expr_id: column(one.children[0].fields["dataType"]) for one in _nulls(node)} or below.columns
+        return PlanRows(float(known), columns)
 
     def _computed(
         self, node: Node, below: PlanRows, field: str = "", grouped: bool | None = None, count: float | None = None
@@ -140,7 +152,7 @@ class PlanCosts:
         """The bound of a subquery's value in a part of the plan with so many rows."""
         plan = tree(node.fields["plan"])
         found = self.rows(plan, ())
-        if node.fields.get("outerAttrs") and not any(map(_has_outer_equality, _filters(plan))):
+        if node.fields.get("outerAttrs") and not any(map(has_outer_equality, filters(plan))):
             self._checked(
                 rows * found.count,
                 [rows, found.count],
@@ -188,7 +200,7 @@ class PlanCosts:
             plan = tree(subquery.fields["plan"])
             right = self.rows(plan, ())
             columns |= right.columns
-            if not any(_has_outer_equality(one) for one in _filters(plan)):
+            if not any(has_outer_equality(one) for one in filters(plan)):
                 count = self._checked(
                     left.count * right.count, [left.count, right.count], "a lateral join", "Filter it by equal columns"
                 )
@@ -345,6 +357,15 @@ def _output(node: Node, rows: PlanRows) -> list[int]:
     return list(rows.columns)
 
 
+def _nulls(view: Node) -> list[Node]:
+    """The columns of a view that reads no table; none if it reads one."""
+    plan = view
+    while len(plan.children) == 1:
+        plan = plan.children[0]
+    project = view.children[0]
+    return project.trees("projectList") if plan.name == "OneRowRelation" and project.name == "Project" else []
+
+
 def _is_constant(ids: frozenset[int], columns: Columns) -> bool:
     """Whether these columns have the same values in all rows."""
     found = [columns[i] for i in ids if i in columns]
@@ -360,19 +381,6 @@ def _frame_rows(side: Node) -> float:
     if side.name == "Literal":
         return abs(literal(side.fields.get("value"), "integer").high)
     return 1.0 if side.name == "CurrentRow$" else math.inf
-
-
-def _filters(plan: Node) -> Iterator[Node]:
-    if plan.name == "Filter":
-        yield from plan.trees("condition")
-    for child in plan.children:
-        yield from _filters(child)
-
-
-def _has_outer_equality(condition: Node) -> bool:
-    if condition.name in ("EqualTo", "EqualNullSafe"):
-        return any(child.name == "OuterReference" for child in condition.children)
-    return condition.name == "And" and any(map(_has_outer_equality, condition.children))
 
 
 _SPECIAL = {

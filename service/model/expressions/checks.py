@@ -7,6 +7,7 @@ from math import isinf
 from typing import NoReturn, TypeGuard
 
 from service.errors import FirnError
+from service.model.expressions.growth import Growth, growth_of
 from service.model.expressions.kinds import (
     BOOLEAN,
     DATE,
@@ -35,7 +36,6 @@ from service.model.schema.types import ColumnType, DecimalType
 
 MAX_NODES = 2_000
 MAX_HEIGHT = 200
-MAX_GROWTH = 20_000
 _PATTERNS = frozenset({"like", "ilike", "rlike", "regexp_like", "regexp_replace", "regexp_extract"})
 _READ_FROM_TEXT = (DATE, TIMESTAMP, TIMESTAMPTZ, UUID)
 _ORDERED = ("<", "<=", ">", ">=")
@@ -52,7 +52,7 @@ class Checks:
         self.error = error
         self._made: list[Node] = []
         self._heights: dict[int, int] = {}
-        self._growth: dict[int, int] = {}
+        self._growth: dict[int, Growth] = {}
 
     def refuse(self, position: int, problem: str, suggestion: str | None = None) -> NoReturn:
         raise self.error(f"{self.path}: at character {position + 1}: {problem}", field=self.path, suggestion=suggestion)
@@ -67,9 +67,9 @@ class Checks:
         height = 1 + max((self._heights[id(part)] for part in parts), default=0)
         if height > MAX_HEIGHT:
             self.refuse(position, f"more than {MAX_HEIGHT} operations build on each other; compute it in steps")
-        growth = self._grown(node, parts)
-        if growth > MAX_GROWTH:
-            self.refuse(position, "nested replacements could make a text huge; nest fewer of them")
+        growth = growth_of(node, self._growth)
+        if growth.is_endless:
+            self.refuse(position, "it could make a text huge; nest fewer functions that make texts longer")
         self._heights[id(node)], self._growth[id(node)] = height, growth
         return node
 
@@ -90,16 +90,6 @@ class Checks:
                 f"the regular expression of {name} must be a literal, so that it is known how long it takes; for plain "
                 "text use contains, replace or split_part",
             )
-
-    def _grown(self, node: Node, parts: Sequence[Node]) -> int:
-        """How many times longer than the longest text that it reads a node's text can be."""
-        each = [self._growth[id(part)] for part in parts]
-        match node:
-            case FunctionCall("concat" | "concat_ws"):
-                return sum(each)
-            case FunctionCall("replace" | "regexp_replace", (_, _, Constant(_, new))):
-                return each[0] * (1 + len(str(new)))
-        return max(each, default=1)
 
     def arithmetic(self, name: str, left: Node, right: Node, position: int) -> Node:
         if "time" in (family(left.kind), family(right.kind)) and name in "+-":

@@ -40,7 +40,12 @@ class _Reader:
     place: int = 0
     depth: int = 0
     ignore_case: bool = False
-    groups: list[int] = field(default_factory=list)
+    ahead: int = 0
+    """How many lookaheads and lookbehinds are around this place."""
+    groups: int = 0
+    """How many groups that capture have begun."""
+    seen_ahead: set[str] = field(default_factory=set)
+    """The numbers and names of the groups that capture inside of a lookahead or lookbehind."""
 
     def peek(self, count: int = 1) -> str:
         return self.text[self.place : self.place + count]
@@ -125,18 +130,25 @@ class _Reader:
         return bit
 
     def group(self) -> Part | None:
-        ahead, atomic = False, False
+        ahead, atomic, names = False, False, [str(self.groups + 1)]
         if self.skip("?"):
             if self.skip(">"):
                 atomic = True
             elif any(self.skip(sign) for sign in ("<=", "<!", "=", "!")):
                 ahead = True
             elif self.skip("<"):
-                while self.take() != ">":
-                    pass
+                names.append("")
+                while (char := self.take()) != ">":
+                    names[1] += char
             elif not self.flags():
                 return None
+            names = names if len(names) > 1 else []
+        self.groups += bool(names)
+        self.ahead += ahead
+        if self.ahead:
+            self.seen_ahead.update(names)
         inside = self.choice()
+        self.ahead -= ahead
         if not self.skip(")"):
             raise Unread("a group is not closed")
         if ahead:
@@ -239,8 +251,14 @@ class _Reader:
 
 def parse(pattern: str) -> Part:
     """The tree of a pattern. Raises Unread if it has something unknown."""
+    return read(pattern)[0]
+
+
+def read(pattern: str) -> tuple[Part, set[str]]:
+    """The tree of a pattern, and the numbers and names of the groups that capture inside of lookaheads and
+    lookbehinds. Raises Unread if it has something unknown."""
     reader = _Reader(pattern)
     found = reader.choice()
     if reader.place < len(pattern):
         raise Unread("a ) without a group")
-    return found
+    return found, reader.seen_ahead

@@ -4,7 +4,7 @@ import pytest
 
 from service.dynamic.query.compile import compile_query
 from service.dynamic.query.tables import tables_named, with_views
-from service.errors import InvalidQuery
+from service.errors import InvalidQuery, QueryTooExpensive
 from service.model.schema.types import Field, Map, Primitive
 from tests.unit.dynamic.duck import Duck
 
@@ -215,3 +215,17 @@ def test_a_map_that_the_query_makes_is_not_compared_either() -> None:
     found = compile_query("SELECT DISTINCT MAP('a', id) AS m FROM t", [[Field("id", LONG)]], types).not_incremental
     assert found is not None
     assert found.code == "MAP_KEY"
+
+
+STARS = "SELECT id FROM t"
+for _ in range(40):
+    STARS = f"SELECT *, * FROM ({STARS}) x"
+
+
+def test_stars_that_double_are_not_followed() -> None:
+    def types(sql: str) -> tuple[Field, ...]:
+        raise refusal
+
+    for refusal in (QueryTooExpensive("the columns of a subquery"), InvalidQuery("an unknown function")):
+        with pytest.raises(type(refusal), match=refusal.message):
+            compile_query(STARS, [SCHEMAS["t"]], types)

@@ -11,6 +11,7 @@ from service.catalog.tables import Table
 from service.dynamic.freshness import Freshness
 from service.dynamic.refresh.passes import PassOptions, PassOutcome
 from service.dynamic.worker import DynamicWorker, Work, WorkerOptions
+from service.engine.session.translate import SparkEnded
 from service.errors import InvalidQuery, StorageUnavailable
 from service.model.call import Call
 from service.model.dynamic.definition import DynamicOptions, DynamicSource
@@ -220,6 +221,28 @@ def test_transient_failures_are_tried_again_and_lasting_ones_three_times(world: 
     world.engine.before = fail(InvalidQuery("division by zero"))
     assert [len(world.look(10 * MINUTE)) for _ in range(5)] == [1, 1, 1, 0, 0]
     assert world.known("totals").state == "failed"
+
+
+def test_a_refresh_during_which_spark_ends_is_not_tried_for_ever(world: Working) -> None:
+    world.base("orders")
+    world.dynamic("totals", "orders")
+
+    def spark_ends(step: str, table: str) -> None:
+        raise SparkEnded("Spark ended during this request")
+
+    world.engine.before = spark_ends
+    assert [len(world.look(10 * MINUTE)) for _ in range(5)] == [1, 1, 1, 0, 0]
+    assert world.known("totals").state == "failed"
+
+
+def test_a_query_is_judged_again_when_a_source_has_twice_as_many_rows(world: Working) -> None:
+    world.base("orders")
+    world.dynamic("totals", "orders")
+    for more, judged in ((1, 1), (100, 0), (20_000, 1), (50, 0)):
+        world.compiler.compiled.clear()
+        world.add("orders", more)
+        world.look(10 * MINUTE)
+        assert len(world.compiler.compiled) == judged, more
 
 
 def test_no_more_passes_run_than_allowed_and_none_twice_over_the_same_tables(tmp_path: Path) -> None:

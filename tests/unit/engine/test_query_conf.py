@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from service.engine.queries.heap import HeapSample, is_full, watch
 from service.engine.session.conf import query_conf, spark_conf, spool
+from service.engine.session.heap import HeapSample, MemoryRelief, is_full, watch
+from service.errors import QueryTooExpensive
+from service.model.call import Call
 from service.settings import Settings, load
 
 
@@ -75,3 +77,30 @@ def test_only_the_last_seconds_count() -> None:
     watch(samples(), lambda: told.append(True))
     assert told == [True]
     assert 103 <= seen[-1].at_s <= 106
+
+
+def test_queries_are_cancelled_while_the_heap_becomes_full_and_nothing_else() -> None:
+    query, change, committing = Call("1", computes_query=True), Call("2"), Call("3", computes_query=True)
+    committing.seal()
+    relief = MemoryRelief()
+
+    def samples() -> Any:
+        yield from sampled(2, 0.1, 0.95)  # garbage is collected in passing
+        assert not query.cancelled
+        yield from (HeapSample(10 + i / 2, i / 2 * 0.5, 0.95) for i in range(8))
+
+    given = samples()
+    with relief.offering(query), relief.offering(change), relief.offering(committing):
+        relief.watch(given, lambda: query.cancelled)
+    with pytest.raises(QueryTooExpensive, match="more memory than one query may take"):
+        query.check()
+    assert not change.cancelled
+    assert not committing.cancelled
+
+
+def test_a_query_that_has_ended_is_not_cancelled() -> None:
+    relief, call = MemoryRelief(), Call("1", computes_query=True)
+    with relief.offering(call):
+        pass
+    relief.relieve()
+    assert not call.cancelled

@@ -132,6 +132,7 @@ def test_ordinary_values_are_within_the_bounds(small: Nodes) -> None:
         fn("Base64", repeat(lit("x"), lit(30_000_000))),
         fn("StringReplace", repeat(lit("a"), lit(60_000)), lit("a"), repeat(lit("b"), lit(60_000))),
         fn("RegExpReplace", repeat(lit("a"), lit(20_000)), lit("a"), repeat(lit("b"), lit(20_000)), lit(1)),
+        fn("RegExpReplace", repeat(lit("a"), lit(20_000)), lit("(?=(.*))"), lit("$1"), lit(1)),
         fn("ArrayJoin", sequence(lit(1), lit(100_000)), repeat(lit("-"), lit(10_000))),
         fn("ArrayInsert", fn("CreateArray", lit(1)), lit(-2_000_000_000), lit(1)),
     ],
@@ -358,3 +359,23 @@ def test_the_key_of_a_url_is_a_regular_expression_and_ilike_a_like() -> None:
 def test_what_cannot_be_judged_is_refused() -> None:
     with pytest.raises(InvalidQuery, match="cannot be computed"):
         check(project(one_row(), fn("StringRepeat", lit("x"))))
+
+
+def stand_in(name: str, **kinds: str) -> tuple[Nodes, list[int]]:
+    """A view of nulls, over which the query of a dynamic table is analysed, and the ids of its columns."""
+    nulls = [fn("Cast", fn("Literal", value=None, dataType="void"), dataType=kind) for kind in kinds.values()]
+    inside = project(plan("Filter", one_row(), condition=fn("Literal", value="false", dataType="boolean")), *nulls)
+    ids = [one[0]["exprId"]["id"] for one in inside[0]["projectList"]]
+    return plan("View", inside, desc={"identifier": {"table": name}}), ids
+
+
+def test_the_columns_of_a_view_without_rows_are_those_of_a_table() -> None:
+    view_, (id_, s) = stand_in("s0_new", id="long", s="string")
+    check(project(view_, repeat(lit("x"), col(id_, "long"))), s0_new=10_000)
+    assert "repeat" in refused(project(view_, repeat(lit("x"), fn("Multiply", col(id_, "long"), lit(10**8)))), s0_new=1)
+    hostile = fn("Like", col(s), lit("%a%a%a%a%a%a%a%a%b"))
+    assert "LIKE" in refused(plan("Filter", view_, condition=hostile), s0_new=1)
+    other, _ = stand_in("s1_new", id="long")
+    crossed = plan("Join", view_, other, condition=None, joinType={"object": "Inner$"})
+    check(crossed, s0_new=10_000, s1_new=10_000)
+    assert "rows" in refused(crossed, s0_new=100_000, s1_new=100_000)

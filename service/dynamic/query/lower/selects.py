@@ -12,6 +12,7 @@ from service.dynamic.query.sql_types import cast, has_map
 
 Items = list[tuple[str | None, exp.Expr]]
 """The select list: name, if it has one, and value."""
+_MOST_COLUMNS = 10_000
 _SELECT = (
     *("with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "windows", "hint"),
     "laterals",
@@ -131,6 +132,8 @@ def _items(ctx: Context, node: exp.Select, scope: NameScope) -> Items:
         star = each if isinstance(each, exp.Star) else each.this if isinstance(each, exp.Column) else None
         if isinstance(star, exp.Star):
             found += [(name, _Known(this=exp.Identifier(this=new))) for name, new in _starred(ctx, each, star, scope)]
+            if len(found) > _MOST_COLUMNS:  # * of a subquery with *, * doubles them
+                ctx.refuse("UNSUPPORTED", f"* stands for more than {_MOST_COLUMNS:,} columns", each)
         elif isinstance(each, exp.Alias):
             ctx.check_args(each, "this", "alias")
             found.append((each.alias, each.this))

@@ -14,6 +14,7 @@ from service.engine.jobs.dynamic.views import RefreshViews
 from service.engine.jobs.dynamic.written import RefreshFiles
 from service.engine.session.rows import collect, json_rows
 from service.engine.session.spark_types import SparkSession
+from service.engine.session.untrusted import untrusted
 from service.engine.sql.content import comparable
 from service.engine.sql.sql import identifier
 from service.model.dynamic.plan import RESULT, WEIGHT, ReplacedKeys
@@ -53,6 +54,7 @@ class AuditResult:
     examples: tuple[DifferingRow, ...] = ()
 
 
+@untrusted("query")
 def audit(
     session: SparkSession, job: RefreshJob, full_sql: str, sample: AuditSample | None, most_examples: int
 ) -> AuditResult:
@@ -74,6 +76,7 @@ def audit(
         return AuditResult(int(compared), int(missing), int(unexpected), examples)
 
 
+@untrusted("query")
 def stage_repair(session: SparkSession, job: RefreshJob, full_sql: str) -> StagedRefresh:
     """Compute what has to change for the result to have exactly the rows of its query. Rows that are right stay."""
     with _opened(session, job, full_sql) as result:

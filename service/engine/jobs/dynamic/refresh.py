@@ -21,6 +21,7 @@ from service.engine.jobs.dynamic.views import RefreshViews
 from service.engine.jobs.dynamic.written import RefreshFiles, live_rows
 from service.engine.jobs.edits.publish import StagedEdit, commit_staged
 from service.engine.session.spark_types import SparkSession
+from service.engine.session.untrusted import untrusted
 from service.model.dynamic.plan import RESULT, IncrementalPlan, ReplacedKeys, WeightedRows, new, old
 
 PlanOf = Callable[[Mapping[int, int]], IncrementalPlan]
@@ -32,6 +33,7 @@ _OPTIONS = {"distribution-mode": "hash", "fanout-enabled": "false"}
 _FEW_LEAVES = 8
 
 
+@untrusted("query")
 def stage_all(session: SparkSession, job: RefreshJob, full_sql: str) -> StagedRefresh:
     """Compute the whole result, a SELECT over the views `s{i}_new`, in place of the table's rows.
 
@@ -57,6 +59,7 @@ def stage_all(session: SparkSession, job: RefreshJob, full_sql: str) -> StagedRe
     )
 
 
+@untrusted("query")
 def stage_change(session: SparkSession, job: RefreshJob, plan_of: PlanOf) -> StagedRefresh:
     """Compute how the result changes. Rows that come out equal stay where they are.
 
