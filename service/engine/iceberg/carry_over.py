@@ -48,12 +48,11 @@ class MovedPlaces(Protocol):
 
 @dataclass(frozen=True)
 class _FileDeletes:
-    """The delete files of an old file."""
+    """The delete files of an old file, as they were when they were read."""
 
     text: str
     own: tuple[Any, ...]
-    others: frozenset[str]
-    """Those that may apply to other files too."""
+    """Those that apply to it alone."""
     since: pa.Array
     """The positions that were deleted since the plan."""
 
@@ -78,7 +77,7 @@ class DeleteSearch:
     """All columns of the table."""
     dangling: bool = False
     """Whether there are delete files of data files that are gone."""
-    before: "_Planned | None" = None
+    before: _Planned | None = None
     known: dict[str, _FileDeletes] = field(default_factory=dict)
 
 
@@ -139,7 +138,7 @@ def _since(io: Any, path: str, text: str, before: Any, now: Any) -> _FileDeletes
         if not then <= set(positions):
             raise FilesChanged(_RESTORED)
         since = [position for position in positions if position not in then]
-    return _FileDeletes(text, tuple(own_now), frozenset(others_now), pa.array(since, pa.int64()))
+    return _FileDeletes(text, tuple(own_now), pa.array(since, pa.int64()))
 
 
 def _own_and_others(task: Any) -> tuple[list[Any], set[str]]:
