@@ -226,11 +226,12 @@ class _Merge:
             part = waiting.pop()
             try:
                 self._commit_patiently(part)
-            except FilesChanged:
+            except FilesChanged as e:
                 if len(part) > 1:
                     half = len(part) // 2
                     waiting += [part[half:], part[:half]]
                     continue
+                log.info("%d files of %s are not merged: %s", part[0].group.files, self.table.name, e)
                 self._lose(part)
             except (CommitConflict, TooManyRequests) as e:
                 self.job.commit_gate()
