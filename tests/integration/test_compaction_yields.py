@@ -306,7 +306,7 @@ def test_of_rows_deleted_meanwhile_only_the_last_are_searched_while_writers_wait
 
 
 def test_each_compaction_merges_while_a_client_deletes_rows_in_a_loop(firn: Firn, tenant: str) -> None:
-    # In mode auto, a DELETE may write the small files again, together with the rows of a WRITE: nothing to merge is left.
+    # With auto, a DELETE may write small files again with the rows of a WRITE, and nothing to merge is left.
     table = Table(firn, tenant, row_level="merge_on_read")
     for i in range(6):
         table.ok("WRITE", records=[{"id": i * 100 + n, "part": "a"} for n in range(100)])
