@@ -23,8 +23,8 @@ _LOW, _NORMAL, _HIGHEST = 1, 5, 10
 # Low enough to give way to changes, high enough not to starve beside other programs.
 NICE = 15
 _POLICY = "-XX:ThreadPriorityPolicy=1"
-_LOOK_EVERY_S = 0.3
-_LONG_S = 0.3
+_LOOK_EVERY_S = 0.15
+_LONG_S = 0.15
 # For so long after a change the next one is expected.
 _PROTECT_S = 5.0
 # As Java shows a thread that runs a task, or ran one last: its name, then its priority.
