@@ -70,7 +70,7 @@ class Queue:
         """A batch of this many has its responses. If others wait, request the lock for them."""
         with self._changed:
             # Without those that wait, clients that once split into two groups would never share a commit again.
-            self._expected = count + len(self._waiting) if count > 1 else 0
+            self._expected = count + len(self._waiting)
             self._last_done_at = time.monotonic()
             again = self._requested = bool(self._waiting)
         if again:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from service.catalog.files.data_files import list_files
-from service.engine.iceberg.scan_tasks import tasks
+from service.commits import moved_rows
+from service.engine.iceberg import carry_over
+from service.engine.iceberg.scan_tasks import SnapshotFiles, tasks
 from service.engine.iceberg.tables import load_table
 from service.engine.jobs import rewrite as rewriting
 from service.engine.session.java import each
@@ -274,8 +276,38 @@ def test_rows_deleted_meanwhile_are_deleted_from_the_merged_file(
     assert list_files(table.loaded).deletes == 0
 
 
-def test_each_compaction_merges_while_a_client_deletes_rows_in_a_loop(firn: Firn, tenant: str) -> None:
+def test_of_rows_deleted_meanwhile_only_the_last_are_searched_while_writers_wait(
+    firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark searches many rows before the table's lock is held; what is deleted after that is found beside them."""
     table = Table(firn, tenant, row_level="auto")
+    for file in range(2):
+        table.ok("WRITE", records=[{"id": file * 10 + n, "part": "a", "text": "0"} for n in range(10)])
+    found_by_spark = list[list[int]]()
+    search, find = merge.find_late_deletes, carry_over._places
+
+    def searched(*args: Any) -> None:
+        search(*args)
+        table.ok("DELETE", filter={"id": 15})
+
+    def found(session: Any, planned: Any, rows: SnapshotFiles, *args: Any) -> Any:
+        found_by_spark.append(sorted(len(positions) for positions in rows.places.values()))
+        return find(session, planned, rows, *args)
+
+    monkeypatch.setattr(moved_rows, "MOST_ROWS", 2)
+    monkeypatch.setattr(merge, "_MOST_SEARCHES", 1)
+    monkeypatch.setattr(merge, "find_late_deletes", searched)
+    monkeypatch.setattr(carry_over, "_places", found)
+    with after_each_group(monkeypatch, lambda: table.ok("DELETE", filter={"id": {"in": [3, 4, 12]}})):
+        answer = table.ok("COMPACT", force=True)
+    assert (answer["compacted"], answer["stats"]["conflicts"]) == (True, 0)
+    assert found_by_spark == [[1, 2]]
+    assert [row["id"] for row in table.rows()] == [n for n in range(20) if n not in (3, 4, 12, 15)]
+
+
+def test_each_compaction_merges_while_a_client_deletes_rows_in_a_loop(firn: Firn, tenant: str) -> None:
+    # With auto, a DELETE may write small files again with the rows of a WRITE, and nothing to merge is left.
+    table = Table(firn, tenant, row_level="merge_on_read")
     for i in range(6):
         table.ok("WRITE", records=[{"id": i * 100 + n, "part": "a"} for n in range(100)])
     stop, deleted = threading.Event(), list[int]()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.harness import Firn
-from tests.model.crowd import FIELDS, NEWEST_FIRST, Client, Row, newest_of_each_key
+from tests.model.crowd import FIELDS, NEWEST_FIRST, Client, LastSuccess, Row, newest_of_each_key
 from tests.support.marks import thorough_after
 from tests.support.tables import ServedTable
 
@@ -27,7 +27,8 @@ class Crowd:
         create = {"partition": BY_CLIENT} if partitioned else {}
         properties = {"row_level": row_level}
         self.table = ServedTable(firn, tenant, "crowd", schema={"fields": FIELDS}, properties=properties, **create)
-        self.clients = [Client(self.table, number, partitioned) for number in range(1, CLIENTS + 1)]
+        last = LastSuccess()
+        self.clients = [Client(self.table, number, partitioned, last) for number in range(1, CLIENTS + 1)]
         self.kept = Counter[str]()
 
     def work(self, turns: int) -> None:

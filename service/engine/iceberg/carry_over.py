@@ -4,10 +4,10 @@ A delete file names positions in an old file, which the merged files do not have
 these by their contents: of equal rows, it does not matter which are deleted.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -16,9 +16,10 @@ from service.engine.iceberg.position_deletes import (
     WrittenDeletes,
     deleted_positions,
     own_deletes,
+    tasks_with_deletes,
     write_delete_files,
 )
-from service.engine.iceberg.scan_tasks import SnapshotFiles, by_location, tasks
+from service.engine.iceberg.scan_tasks import SnapshotFiles, by_location, deletes_by_location, tasks
 from service.engine.iceberg.staging import readable, readable_files
 from service.engine.iceberg.swap import FilesChanged
 from service.engine.session.java import array, each, iceberg_class, java_class
@@ -30,9 +31,54 @@ from service.model.properties import FORMAT_WITH_POSITIONS
 from service.model.schema.types import TableSchema
 
 _FILE, _POS, _N = "_firn_path", "_firn_pos", "_firn_n"
-FindMoved = Callable[[Mapping[str, pa.Array], Mapping[str, int]], Mapping[str, pa.Array] | None]
-"""Finds, without Spark, the rows at some places among those of merged files, which have these numbers of rows; None if
-that is better left to Spark."""
+_DELETED = "another writer deleted rows of files that were to be merged"
+_RESTORED = "another writer restored rows of files that were to be merged"
+
+
+class MovedPlaces(Protocol):
+    """Finds, without Spark, where rows are in merged files, and remembers it."""
+
+    def find(self, places: Mapping[str, pa.Array], files: Mapping[str, int]) -> Mapping[str, pa.Array] | None:
+        """The rows at some places among those of merged files, which have these numbers of rows; None if that is better
+        left to Spark."""
+
+    def keep(self, places: Mapping[str, pa.Array], found: Mapping[str, pa.Array]) -> None:
+        """Remember what Spark has found: later places are searched beside these."""
+
+
+@dataclass(frozen=True)
+class _FileDeletes:
+    """The delete files of an old file, as they were when they were read."""
+
+    text: str
+    own: tuple[Any, ...]
+    """Those that apply to it alone."""
+    since: pa.Array
+    """The positions that were deleted since the plan."""
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """The old files that had delete files when the plan was made."""
+
+    tasks: Mapping[str, Any]
+    """By location."""
+    rows: int | None
+    """How many rows these deleted; None if only reading them shows that."""
+
+
+@dataclass
+class DeleteSearch:
+    """The search for rows that were deleted since a plan, for one commit of merged files. It remembers what it read and
+    found: writers wait only for what was deleted after it ran last."""
+
+    moved: MovedPlaces
+    schema: TableSchema
+    """All columns of the table."""
+    dangling: bool = False
+    """Whether there are delete files of data files that are gone."""
+    before: _Planned | None = None
+    known: dict[str, _FileDeletes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -47,64 +93,96 @@ class LateDeletes:
     """How many rows were deleted before; None if only reading them shows that."""
 
 
-def late_deletes(iceberg: Any, planned: Any, snapshot_id: int, old: Sequence[str]) -> LateDeletes:
+def late_deletes(iceberg: Any, planned: Any, snapshot_id: int, old: Sequence[str], search: DeleteSearch) -> LateDeletes:
     """What was deleted from old files since a snapshot of `planned`, the table as it was then.
 
     Raises FilesChanged if an old file is no longer there, or has new deletes that may apply to other files too.
     """
-    before = tasks(planned, snapshot_id, old)
-    now = by_location(tasks(iceberg, int(iceberg.currentSnapshot().snapshotId()), old))
-    if int(now.size()) != len(old):
+    before = search.before = search.before or _planned(tasks(planned, snapshot_id, old))
+    every = tasks(iceberg, int(iceberg.currentSnapshot().snapshotId()), old)
+    if int(every.size()) != len(old):
         raise FilesChanged("another writer removed files that were to be merged")
-    places, void, counted, count = dict[str, pa.Array](), [], True, 0
-    for task in each(before):
-        path = str(task.file().location())
-        task_now = now.get(path)
-        if task.deletes().isEmpty() and task_now.deletes().isEmpty():
-            continue
-        own, own_now = own_deletes(task), own_deletes(task_now)
+    found = tasks_with_deletes(every)
+    texts = deletes_by_location(found)
+    if before.tasks.keys() - texts.keys():
+        raise FilesChanged(_RESTORED)
+    new = [path for path, text in texts.items() if path not in search.known or search.known[path].text != text]
+    now: Any = by_location(found) if new else None
+    for path in new:
+        search.known[path] = _since(iceberg.io(), path, texts[path], before.tasks.get(path), now.get(path))
+    deletes = [search.known[path] for path in texts]
+    places = {path: one.since for path, one in zip(texts, deletes, strict=True) if len(one.since)}
+    if places and int(iceberg.operations().current().formatVersion()) < FORMAT_WITH_POSITIONS:
+        raise FilesChanged(_DELETED)
+    return LateDeletes(places, tuple(file for one in deletes for file in one.own), before.rows)
+
+
+def _planned(every: Any) -> _Planned:
+    found, count, counted = {str(task.file().location()): task for task in each(tasks_with_deletes(every))}, 0, True
+    for task in found.values():
+        own = own_deletes(task)
         counted = counted and len(own) == task.deletes().size() <= 1
         count += sum(int(file.recordCount()) for file in own)
-        if _others(task, own) != _others(task_now, own_now):
-            raise FilesChanged("another writer deleted rows of files that were to be merged")
-        void += own_now
-        if _paths(own) != _paths(own_now):
-            io = iceberg.io()
-            then = set(deleted_positions(io, own, path))
-            since = [place for place in deleted_positions(io, own_now, path) if place not in then]
-            if since:
-                places[path] = pa.array(since, pa.int64())
-    if places and int(iceberg.operations().current().formatVersion()) < FORMAT_WITH_POSITIONS:
-        raise FilesChanged("another writer deleted rows of files that were to be merged")
-    return LateDeletes(places, tuple(void), count if counted else None)
+    return _Planned(found, count if counted else None)
+
+
+def _since(io: Any, path: str, text: str, before: Any, now: Any) -> _FileDeletes:
+    """The delete files of an old file, given the tasks that read it when the plan was made, and now."""
+    own, others = _own_and_others(before)
+    own_now, others_now = _own_and_others(now)
+    if others != others_now:
+        raise FilesChanged(_DELETED)
+    since: list[int] = []
+    if _paths(own) != _paths(own_now):
+        then, positions = set(deleted_positions(io, own, path)), deleted_positions(io, own_now, path)
+        if not then <= set(positions):
+            raise FilesChanged(_RESTORED)
+        since = [position for position in positions if position not in then]
+    return _FileDeletes(text, tuple(own_now), pa.array(since, pa.int64()))
+
+
+def _own_and_others(task: Any) -> tuple[list[Any], set[str]]:
+    """The delete files of a task that apply to its file alone, and the locations of the others."""
+    if task is None:
+        return [], set()
+    own = own_deletes(task)
+    return own, _paths(each(task.deletes())) - _paths(own)
 
 
 def carried_over(
-    session: SparkSession,
-    planned: Any,
-    snapshot_id: int,
-    late: LateDeletes,
-    new: Iterable[Any],
-    schema: TableSchema,
-    find: FindMoved,
+    session: SparkSession, planned: Any, snapshot_id: int, late: LateDeletes, new: Any, search: DeleteSearch
 ) -> WrittenDeletes:
-    """Write delete files for the rows of merged files that were deleted since. Raises FilesChanged if they are not all
-    there."""
-    files = {str(file.location()): file for file in new}
-    found = find(late.places, rows_by_path(files.values()))
-    if found is None:
-        found = _places(session, planned, SnapshotFiles(snapshot_id, frozenset(), late.places), files.values(), schema)
-    expected = sum(len(positions) for positions in late.places.values())
-    if sum(len(positions) for positions in found.values()) != expected:
-        raise FilesChanged("rows that were deleted in the meantime are not in the merged files")
+    """Write delete files for the rows of merged files, a Java set, that were deleted since. Raises FilesChanged if they
+    are not all there."""
+    files = {str(file.location()): file for file in each(new)}
+    found = moved_places(session, planned, snapshot_id, late, files, search)
     specs = planned.specs()
     targets = [DeleteTarget(path, files[path], specs.get(files[path].specId()), at) for path, at in found.items()]
     return write_delete_files(planned, targets)
 
 
-def rows_by_path(files: Iterable[Any]) -> dict[str, int]:
-    """The numbers of rows of data files."""
-    return {str(file.location()): int(file.recordCount()) for file in files}
+def moved_places(
+    session: SparkSession,
+    planned: Any,
+    snapshot_id: int,
+    late: LateDeletes,
+    files: Mapping[str, Any],
+    search: DeleteSearch,
+) -> Mapping[str, pa.Array]:
+    """Where the rows that were deleted since are in merged files. Raises FilesChanged if they are not all there."""
+    found = search.moved.find(late.places, {path: int(file.recordCount()) for path, file in files.items()})
+    if found is None:
+        rows = SnapshotFiles(snapshot_id, frozenset(), late.places)
+        found = _places(session, planned, rows, files.values(), search.schema)
+        if _count(found) == _count(late.places):
+            search.moved.keep(late.places, found)
+    if _count(found) != _count(late.places):
+        raise FilesChanged("rows that were deleted in the meantime are not in the merged files")
+    return found
+
+
+def _count(places: Mapping[str, pa.Array]) -> int:
+    return sum(len(positions) for positions in places.values())
 
 
 def _places(
@@ -148,11 +226,6 @@ def _tasks_of(iceberg: Any, files: Iterable[Any]) -> Any:
         spec = iceberg_class("PartitionSpecParser").toJson(iceberg.specs().get(file.specId()))
         found.add(iceberg_class("BaseFileScanTask")(file, no_deletes, schema, spec, every))
     return found
-
-
-def _others(task: Any, own: Sequence[Any]) -> set[str]:
-    """The delete files of a task that may apply to other files too."""
-    return _paths(each(task.deletes())) - _paths(own)
 
 
 def _paths(files: Iterable[Any]) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from service.engine.iceberg.carry_over import FindMoved, LateDeletes, carried_over, late_deletes, rows_by_path
+from service.engine.iceberg.carry_over import DeleteSearch, LateDeletes, carried_over, late_deletes, moved_places
 from service.engine.iceberg.position_deletes import WrittenDeletes, dangling_deletes, tasks_with_deletes
 from service.engine.iceberg.replace import FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
@@ -29,7 +29,6 @@ from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import tagged
 from service.errors import InternalError
 from service.model.names import BATCH_PROPERTY
-from service.model.schema.types import TableSchema
 
 _NEVER_SPLIT = (1 << 62) - 1
 # Bounds the open files and the memory of one job, whatever the files' sizes.
@@ -147,14 +146,12 @@ def commit(
     uuid: str,
     planned: PlannedGroups,
     done: Sequence[RewrittenGroup],
-    schema: TableSchema,
-    find: FindMoved,
+    search: DeleteSearch,
     batch: str,
     gate: Gate,
 ) -> int:
     """Replace the old files of groups by the new ones in one commit, and return the snapshot's id. Rows that were
-    deleted since the plan by delete files for these files alone are deleted from the new ones too: `find` finds them if
-    they are few, or else Spark. `schema` has all columns of the table.
+    deleted since the plan by delete files for these files alone are deleted from the new ones too.
 
     Raises FilesChanged if an old file was removed since, or had rows deleted in another way.
     """
@@ -164,10 +161,10 @@ def commit(
     late, carried, void = LateDeletes({}, (), 0), WrittenDeletes(iceberg.io()), list[Any]()
     head_id = int(iceberg.currentSnapshot().snapshotId())
     if _has_deletes(iceberg, head_id):
-        late = _late_deletes(iceberg, planned, old)
-        void = [*late.void, *dangling_deletes(iceberg, head_id)]
+        late = _late_deletes(iceberg, planned, old, search)
+        void = [*late.void, *(dangling_deletes(iceberg, head_id) if search.dangling else ())]
         if late.places:
-            carried = carried_over(session, planned.iceberg, planned.snapshot_id, late, each(new), schema, find)
+            carried = carried_over(session, planned.iceberg, planned.snapshot_id, late, new, search)
     what = FileReplacement(
         batch,
         head_id,
@@ -186,15 +183,18 @@ def commit(
 
 
 def find_late_deletes(
-    session: SparkSession, table: str, planned: PlannedGroups, done: Sequence[RewrittenGroup], find: FindMoved
+    session: SparkSession, table: str, planned: PlannedGroups, done: Sequence[RewrittenGroup], search: DeleteSearch
 ) -> None:
-    """Have `find` look for rows that were deleted since the plan, so that `commit`, for which writers wait, finds most
-    of them known. Raises what that raises."""
+    """Find the rows that were deleted since the plan, so that `commit`, for which writers wait, finds most of them
+    known. Raises FilesChanged as that does."""
     iceberg, (old, new) = current(session, table), _files(done)
-    if _has_deletes(iceberg, int(iceberg.currentSnapshot().snapshotId())):
-        late = _late_deletes(iceberg, planned, old)
+    head_id = int(iceberg.currentSnapshot().snapshotId())
+    if _has_deletes(iceberg, head_id):
+        late = _late_deletes(iceberg, planned, old, search)
+        search.dangling = bool(dangling_deletes(iceberg, head_id))
         if late.places:
-            find(late.places, rows_by_path(each(new)))
+            files = {str(file.location()): file for file in each(new)}
+            moved_places(session, planned.iceberg, planned.snapshot_id, late, files, search)
 
 
 def _files(done: Iterable[RewrittenGroup]) -> tuple[Any, Any]:
@@ -206,9 +206,9 @@ def _files(done: Iterable[RewrittenGroup]) -> tuple[Any, Any]:
     return old, new
 
 
-def _late_deletes(iceberg: Any, planned: PlannedGroups, old: Any) -> LateDeletes:
+def _late_deletes(iceberg: Any, planned: PlannedGroups, old: Any, search: DeleteSearch) -> LateDeletes:
     paths = lines(java_class("java.util.ArrayList")(old), of_file("location"))
-    return late_deletes(iceberg, planned.iceberg, planned.snapshot_id, paths)
+    return late_deletes(iceberg, planned.iceberg, planned.snapshot_id, paths, search)
 
 
 def remove_dangling(session: SparkSession, table: str, uuid: str, batch: str, gate: Gate) -> int | None:

@@ -6,10 +6,10 @@ from typing import Any
 
 from service.engine.iceberg.position_deletes import Places, WrittenDeletes, own_deletes, void_deletes, write_deletes
 from service.engine.iceberg.replace import Evolution, FileReplacement, replace_files
-from service.engine.iceberg.scan_tasks import file_of_task, files_of, of_file, of_files, tasks
+from service.engine.iceberg.scan_tasks import deletes_by_location, files_of, of_files, tasks
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag
-from service.engine.session.java import ICEBERG, each, iceberg_class, lines, method, string_list
+from service.engine.session.java import each, iceberg_class, string_list
 from service.errors import RowCountMismatch
 
 _CHANGED = "another writer changed the same rows in the meantime"
@@ -105,18 +105,12 @@ def _check_untouched(iceberg: Any, change: RowReplacement, head_id: int | None, 
         return
     if since is None or now is None or iceberg.snapshot(since) is None:
         raise FilesChanged(_CHANGED)
-    had, has = _deletes(tasks(iceberg, since, change.touched)), _deletes(now)
+    had, has = deletes_by_location(tasks(iceberg, since, change.touched)), deletes_by_location(now)
     strict = set(change.removed)
     if change.deleted:
         strict |= {str(t.file().location()) for t in each(now) if len(own_deletes(t)) != t.deletes().size()}
     if not has.keys() >= change.touched or any(had.get(path) != has[path] for path in strict):
         raise FilesChanged(_CHANGED)
-
-
-def _deletes(found: Any) -> dict[str, str]:
-    """Each task's data file, and its delete files as text."""
-    paths = lines(found, file_of_task(), of_file("location"))
-    return dict(zip(paths, lines(found, method(f"{ICEBERG}.FileScanTask", "deletes")), strict=True))
 
 
 def _removed(change: RowReplacement, now: Any) -> tuple[Any, list[Any]]:

@@ -13,6 +13,7 @@ from service.engine.session.java import (
     function,
     iceberg_class,
     java_class,
+    lines,
     mapped,
     method,
     string_list,
@@ -63,6 +64,12 @@ def by_location(tasks: Any) -> Any:
     """A Java map from the location of each task's file to the task."""
     identity = java_class("java.util.function.Function").identity()
     return tasks.stream().collect(java_class("java.util.stream.Collectors").toMap(function(_location()), identity))
+
+
+def deletes_by_location(tasks: Any) -> dict[str, str]:
+    """The location of each task's file, and its delete files as text."""
+    deletes = lines(tasks, method(f"{ICEBERG}.FileScanTask", "deletes"))
+    return dict(zip(lines(tasks, _location()), deletes, strict=True))
 
 
 def files_of(tasks: Any) -> Any:

@@ -1,5 +1,6 @@
 """Merges Parquet files with Arrow. Spark sends this module to its workers, so it imports nothing else of Firn."""
 
+import contextlib
 import itertools
 import os
 import sys
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 _FIELD_ID = b"PARQUET:field_id"
 # A column is written without a dictionary if more than this part of its first values is distinct.
 _SAMPLE_ROWS, _DISTINCT = 20_000, 0.8
+_NICE = 10
 
 
 class SchemaDiffers(Exception):
@@ -34,6 +36,13 @@ class FileShape:
     schema: pa.Schema
     codec: str
     group_bytes: int
+
+
+def merge_beside_changes(part: MergePart, shape: FileShape) -> int:
+    """Merge files in one of Spark's Python workers, which do nothing else: with a low priority from then on."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+    return merge(part, shape)
 
 
 def merge(part: MergePart, shape: FileShape) -> int:

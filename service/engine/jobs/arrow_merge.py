@@ -21,7 +21,7 @@ import pyarrow as pa
 from service.engine.iceberg.compaction import FileGroup, RewriteOptions
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
 from service.engine.jobs import arrow_files
-from service.engine.jobs.arrow_files import FileShape, MergePart, SchemaDiffers, field, local_path, merge
+from service.engine.jobs.arrow_files import FileShape, MergePart, SchemaDiffers, field, local_path, merge_beside_changes
 from service.engine.session.java import ICEBERG, function, iceberg_class, java_class, lines, method, then, total
 from service.engine.session.rows import PRIMITIVES
 from service.engine.session.spark_types import SparkSession
@@ -114,7 +114,7 @@ def _run(session: SparkSession, parts: list[MergePart], shape: FileShape) -> lis
     # By value: a worker may be unable to import this code.
     cloudpickle.register_pickle_by_value(arrow_files)  # type: ignore[no-untyped-call]
     try:
-        work = session.sparkContext.parallelize(parts, len(parts)).map(lambda part: merge(part, shape))
+        work = session.sparkContext.parallelize(parts, len(parts)).map(lambda part: merge_beside_changes(part, shape))
         return work.collect()
     finally:
         cloudpickle.unregister_pickle_by_value(arrow_files)  # type: ignore[no-untyped-call]

@@ -1,10 +1,11 @@
 """Calls into the JVM: classes and errors by name, loops, and Java's own functions and streams.
 
 A call through Py4J takes longer than the work it requests, so Java itself handles large collections. It calls method
-handles: to call a Python function, the JVM would need a server in this process.
+handles: to call a Python function, the JVM would need a server in this process. Handles are looked up once for each
+JVM, because that takes several calls.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from py4j.java_gateway import JavaClass, JavaMember, is_magic_member
@@ -46,9 +47,25 @@ class _StaticMethods(JavaClass):  # type: ignore[misc]  # Py4J ships no types
         return JavaMember(name, None, STATIC_PREFIX + self._fqn, self._gateway_client)
 
 
+def _shared(key: tuple[str, ...], make: Callable[[], Any]) -> Any:
+    """An object that never changes, made once for each JVM. There are only so many keys."""
+    objects = gateway().__dict__.setdefault("_firn_shared", {})
+    found = objects.get(key)
+    if found is None:
+        found = objects[key] = make()
+        found.__dict__["_firn_key"] = key
+    return found
+
+
+def _made_of(what: str, parts: Iterable[Any], make: Callable[[], Any]) -> Any:
+    """What is made of other objects: shared if they are."""
+    keys = [part.__dict__.get("_firn_key") for part in parts]
+    return make() if None in keys else _shared((what, *map(str, keys)), make)
+
+
 def reflected(name: str) -> Any:
     """The `java.lang.Class` of a class."""
-    return java_class("java.lang.Class").forName(name)
+    return _shared(("class", name), lambda: java_class("java.lang.Class").forName(name))
 
 
 def is_a(error: Py4JJavaError, name: str) -> bool:
@@ -115,34 +132,57 @@ def total(items: Any, *steps: Any) -> int:
 
 def method(owner: str, name: str, *parameters: str) -> Any:
     """A method handle: a class's public method, by its name and the classes of its parameters."""
-    found = reflected(owner).getMethod(name, _classes(parameters))
-    return java_class(f"{_INVOKE}.MethodHandles").publicLookup().unreflect(found)
+
+    def make() -> Any:
+        found = reflected(owner).getMethod(name, _classes(parameters))
+        return java_class(f"{_INVOKE}.MethodHandles").publicLookup().unreflect(found)
+
+    return _shared(("method", owner, name, *parameters), make)
 
 
 def then(first: Any, second: Any) -> Any:
     """The method handle `second(first(x))`."""
-    second = second.asType(second.type().changeParameterType(0, first.type().returnType()))
-    return java_class(f"{_INVOKE}.MethodHandles").filterReturnValue(first, second)
+
+    def make() -> Any:
+        fitting = second.asType(second.type().changeParameterType(0, first.type().returnType()))
+        return java_class(f"{_INVOKE}.MethodHandles").filterReturnValue(first, fitting)
+
+    return _made_of("then", (first, second), make)
 
 
 def function(handle: Any, interface: str = "Function") -> Any:
     """A method handle as one of the interfaces of `java.util.function`."""
-    proxies = java_class(f"{_INVOKE}.MethodHandleProxies")
-    return proxies.asInterfaceInstance(reflected(f"java.util.function.{interface}"), handle)
+
+    def make() -> Any:
+        proxies = java_class(f"{_INVOKE}.MethodHandleProxies")
+        return proxies.asInterfaceInstance(reflected(f"java.util.function.{interface}"), handle)
+
+    return _made_of(interface, (handle,), make)
 
 
 def call_hidden(owner: str, name: str, target: Any, *arguments: tuple[str, Any]) -> Any:
     """Call a method that is not public; each argument comes with the class of its parameter."""
-    found = reflected(owner).getDeclaredMethod(name, _classes(kind for kind, _ in arguments))
-    found.setAccessible(True)
+    kinds = [kind for kind, _ in arguments]
+
+    def make() -> Any:
+        found = reflected(owner).getDeclaredMethod(name, _classes(kinds))
+        found.setAccessible(True)
+        return found
+
+    found = _shared(("hidden method", owner, name, *kinds), make)
     return found.invoke(target, array("java.lang.Object", (value for _, value in arguments)))
 
 
 def construct_hidden(name: str, *arguments: Any) -> Any:
     """A new object of a class that is not public, by its only constructor with that number of parameters."""
-    found = reflected(name).getDeclaredConstructors()
-    [constructor] = [one for one in found if one.getParameterCount() == len(arguments)]
-    constructor.setAccessible(True)
+
+    def make() -> Any:
+        found = reflected(name).getDeclaredConstructors()
+        [constructor] = [one for one in found if one.getParameterCount() == len(arguments)]
+        constructor.setAccessible(True)
+        return constructor
+
+    constructor = _shared(("hidden constructor", name, str(len(arguments))), make)
     return constructor.newInstance(array("java.lang.Object", arguments))
 
 

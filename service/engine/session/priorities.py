@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.engine.session.java import java_class
+from service.engine.session.java import gateway, java_class
 from service.engine.session.spark_types import SparkSession
 
 log = logging.getLogger("firn.engine")
@@ -23,8 +23,8 @@ _LOW, _NORMAL, _HIGHEST = 1, 5, 10
 # Low enough to give way to changes, high enough not to starve beside other programs.
 NICE = 15
 _POLICY = "-XX:ThreadPriorityPolicy=1"
-_LOOK_EVERY_S = 0.3
-_LONG_S = 0.3
+_LOOK_EVERY_S = 0.15
+_LONG_S = 0.15
 # For so long after a change the next one is expected.
 _PROTECT_S = 5.0
 # As Java shows a thread that runs a task, or ran one last: its name, then its priority.
@@ -119,7 +119,7 @@ class TaskPriorities:
 
 def _set_priorities(session: SparkSession, tags: list[str]) -> bool:
     """Lower the threads that run tasks of these tags, and raise those that no longer do; whether any is low now."""
-    threads = java_class("java.lang.Thread").getAllStackTraces().keySet().toArray()
+    threads = _threads()
     wanted = wanted_priorities(
         str(java_class("java.util.Arrays").toString(threads)), stages_of(session.sparkContext, tags)
     )
@@ -127,6 +127,16 @@ def _set_priorities(session: SparkSession, tags: list[str]) -> bool:
         if is_now != priority:
             threads[index].setPriority(priority)
     return any(priority == _LOW for _, priority in wanted.values())
+
+
+def _threads() -> Any:
+    """All threads, as a Java array that is longer. `Thread.getAllStackTraces` would stop all of them."""
+    group = java_class("java.lang.Thread").currentThread().getThreadGroup()
+    while (above := group.getParent()) is not None:
+        group = above
+    threads = gateway().new_array(java_class("java.lang.Thread"), 2 * int(group.activeCount()) + 50)
+    group.enumerate(threads)
+    return threads
 
 
 def wanted_priorities(threads: str, low: set[int]) -> dict[int, tuple[int, int]]:

@@ -11,6 +11,7 @@ from service.catalog.files.small import find_small_files
 from service.catalog.tables import Snapshot, Table
 from service.commits.commit import CommitResult, Commits
 from service.commits.moved_rows import MovedRows
+from service.engine.iceberg.carry_over import DeleteSearch
 from service.engine.iceberg.compaction import (
     FileGroup,
     PlannedGroups,
@@ -46,6 +47,10 @@ log = logging.getLogger("firn.maintenance")
 
 # Errors that end a compaction at once. After any other failure of a group, the others go on.
 _FATAL = (Cancelled, EngineUnavailable, ShuttingDown, TableNotFound, OutcomeUnknown)
+
+# Deleted rows are searched again before the commit if the search took longer, because many may have followed.
+_SHORT_SEARCH_S = 0.2
+_MOST_SEARCHES = 3
 
 
 @dataclass(frozen=True)
@@ -221,11 +226,12 @@ class _Merge:
             part = waiting.pop()
             try:
                 self._commit_patiently(part)
-            except FilesChanged:
+            except FilesChanged as e:
                 if len(part) > 1:
                     half = len(part) // 2
                     waiting += [part[half:], part[:half]]
                     continue
+                log.info("%d files of %s are not merged: %s", part[0].group.files, self.table.name, e)
                 self._lose(part)
             except (CommitConflict, TooManyRequests) as e:
                 self.job.commit_gate()
@@ -263,14 +269,18 @@ class _Merge:
     def _commit(self, part: Sequence[RewrittenGroup]) -> None:
         self.job.progress.phase = "committing"
         schema, current = self.table.stored_schema, self.merger.commits.current(self.table)
-        moved = MovedRows(self.table, plain_columns(schema))
-        # Writers wait for the commit, so that most of its work is done before.
-        self.merger.engine.run_for(self.job.call, find_late_deletes, current.spark_name, self.planned, part, moved.find)
+        search = DeleteSearch(MovedRows(self.table, plain_columns(schema)), schema)
+        # Writers wait for the commit, so that most of its work is done before; also for what is deleted during that.
+        for _ in range(_MOST_SEARCHES):
+            started = time.monotonic()
+            self.merger.engine.run_for(self.job.call, find_late_deletes, current.spark_name, self.planned, part, search)
+            if time.monotonic() - started < _SHORT_SEARCH_S:
+                break
 
         def change(current: Table, batch: str) -> None:
             gate = self.job.gate_for(self.merger.commits, batch)
             engine, name = self.merger.engine, current.spark_name
-            engine.run(commit, name, self.table.uuid, self.planned, part, schema, moved.find, batch, gate)
+            engine.run(commit, name, self.table.uuid, self.planned, part, search, batch, gate)
 
         try:
             result = self.merger.commits.commit(self.table, "COMPACT", self.job.call, change)

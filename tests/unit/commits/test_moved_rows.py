@@ -99,3 +99,43 @@ def test_a_row_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     orders.add(*"abc")
     [old] = old_files(orders)
     assert found(of(orders), {old: [0, 1]}, merged(orders, "x", "b")) is None
+
+
+def kept(moved: MovedRows, places: Mapping[str, list[int]], found: Mapping[str, list[int]]) -> None:
+    """Remember what Spark has found."""
+    old, new = ({path: pa.array(at, pa.int64()) for path, at in some.items()} for some in (places, found))
+    moved.keep(old, new)
+
+
+def test_rows_are_searched_beside_those_that_spark_has_found(tmp_path: Path) -> None:
+    orders = Orders(tmp_path)
+    for _ in range(3):
+        orders.add("CH")
+    one, two, three = old_files(orders)
+    twice = rows("CH", "CH").set_column(0, "id", pa.array([0, 0], pa.int64()))
+    moved, files = of(orders), written(orders, twice)
+    [path] = files
+    kept(moved, {one: [0]}, {path: [0]})
+    assert found(moved, {one: [0]}, files) == [[0]]
+    assert found(moved, {one: [0], two: [0]}, files) == [[0, 1]]
+    assert found(moved, {one: [0], two: [0], three: [0]}, files) is None
+
+
+def test_what_spark_has_found_does_not_count_if_these_rows_are_no_longer_deleted(tmp_path: Path) -> None:
+    orders = Orders(tmp_path)
+    orders.add(*"abc")
+    [old] = old_files(orders)
+    moved, files = of(orders), merged(orders, *"abc")
+    kept(moved, {old: [0, 1]}, {next(iter(files)): [0, 1]})
+    assert found(moved, {old: [1, 2]}, files) == [[1, 2]]
+
+
+def test_many_rows_are_left_to_spark_unless_it_has_found_them(tmp_path: Path) -> None:
+    orders = Orders(tmp_path)
+    orders.add("a")
+    [old] = old_files(orders)
+    moved, files = of(orders), merged(orders, *("a" * 20_001))
+    many = {f"{old}.gone": list(range(20_000))}
+    assert found(moved, many | {old: [0]}, files) is None
+    kept(moved, many, {next(iter(files)): list(range(1, 20_001))})
+    assert found(moved, many | {old: [0]}, files) == [list(range(20_001))]

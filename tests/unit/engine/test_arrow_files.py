@@ -1,5 +1,8 @@
 """Files merged by Arrow: the same rows in their order, as Iceberg knows the columns, or a refusal."""
 
+import pickle
+import subprocess
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -104,3 +107,17 @@ def test_text_that_its_writer_called_large_is_text(tmp_path: Path) -> None:
     part = MergePart([*first, f"file:{tmp_path}/large.parquet"], f"file:{tmp_path}/new.parquet")
     assert merge(part, SHAPE) == 7
     assert read(part).schema.equals(SCHEMA, check_metadata=True)
+
+
+def test_a_worker_merges_with_a_low_priority(tmp_path: Path) -> None:
+    part = MergePart(files(tmp_path, 2, 3), f"file:{tmp_path}/merged.parquet")
+    code = (
+        "import os, pickle, sys; from service.engine.jobs.arrow_files import merge_beside_changes\n"
+        "print(merge_beside_changes(*pickle.load(sys.stdin.buffer)), os.getpriority(os.PRIO_PROCESS, 0))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps((part, SHAPE)), stdout=subprocess.PIPE, check=True
+    )
+    rows, nice = run.stdout.split()
+    assert int(rows) == 6
+    assert int(nice) >= 10

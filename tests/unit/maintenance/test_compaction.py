@@ -13,6 +13,7 @@ from pyiceberg.table import Table as IcebergTable
 from handlers.compact import Compact, compact
 from service.catalog.files.data_files import DataFile, list_files
 from service.catalog.tables import Catalog, Table
+from service.engine.iceberg.carry_over import DeleteSearch
 from service.engine.iceberg.compaction import (
     FileGroup,
     PlannedGroups,
@@ -49,7 +50,6 @@ from service.maintenance.compact.plan import choose, core_shares, small_files_be
 from service.maintenance.compact.report import CompactionOptions, CompactionOutcome, CompactionProgress
 from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
-from service.model.schema.types import TableSchema
 from service.settings import CompactionSettings, IcebergSettings, Settings
 from tests.fakes import FakeOwners
 from tests.harness import wait_until
@@ -139,8 +139,7 @@ class FakeSpark:
         uuid: str,
         planned: PlannedGroups,
         done: list[RewrittenGroup],
-        schema: TableSchema,
-        find: Any,
+        search: DeleteSearch,
         batch: str,
         gate: Callable[[], None],
     ) -> None:

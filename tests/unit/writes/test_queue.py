@@ -179,6 +179,15 @@ class TestLinger:
         assert batch == ["first", "second", "third", "fourth"]
         assert 0.04 < seconds < SOON
 
+    def test_two_clients_of_which_one_waits_while_the_other_commits_become_one_group(self) -> None:
+        line = self.lingering(1)
+        later = threading.Timer(0.1, lambda: line.add("second"))
+        later.start()
+        batch, seconds = line.timed()
+        later.join()
+        assert batch == ["first", "second"]
+        assert 0.04 < seconds < SOON
+
     def test_the_wait_ends_after_its_time_with_whoever_came(self) -> None:
         line = self.lingering(3, linger_ms=500)
         later = threading.Timer(0.02, lambda: line.add("second"))
