@@ -98,7 +98,7 @@ def test_files_are_closed_at_their_size_and_can_be_split(catalog: Catalog, monke
     load_.finish()
     found = read(catalog)
     assert sorted(found["id"].to_pylist()) == list(range(20_000))
-    assert load_.files == 4
+    assert len(load_.paths) == 4
     [name] = catalog.list_tables("_firn", "bulk")
     tasks = list(catalog.load(TableName("_firn", "bulk", name)).iceberg.scan().plan_files())
     assert sorted(len(task.file.split_offsets or []) for task in tasks) == [2, 6, 6, 6]
@@ -111,7 +111,7 @@ def test_what_is_given_up_in_the_middle_of_a_file_leaves_nothing(
     monkeypatch.setattr(staging, "_GROUP_ROWS", 10)
     load_ = started(catalog)
     load_.write(rows(20))
-    assert load_.files == 0
+    assert load_.paths == []
     load_.discard()
 
 
