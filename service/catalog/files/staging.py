@@ -123,7 +123,8 @@ class Staging:
         if self._file is None:
             self._file = self._open_file(group)
         file = self._file
-        file.writer.write_table(group, row_group_size=group.num_rows)
+        # A large batch becomes several row groups of about equal size.
+        file.writer.write_table(group, row_group_size=-(-group.num_rows // max(1, group.nbytes // self._group_bytes)))
         file.rows += group.num_rows
         file.bytes += group.nbytes
         self.bytes += group.nbytes

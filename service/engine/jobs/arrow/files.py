@@ -78,7 +78,7 @@ def write(rows: pa.Table, shape: FileShape, location: str) -> None:
     """Write rows with the schema of the shape into one file."""
     to = local_path(location)
     os.makedirs(os.path.dirname(to), exist_ok=True)
-    in_group = max(1, rows.num_rows * shape.group_bytes // max(1, rows.nbytes))
+    in_group = max(1, -(-rows.num_rows // max(1, rows.nbytes // shape.group_bytes)))
     try:
         with pq.ParquetWriter(to, shape.schema, **shape.options(rows)) as writer:
             writer.write_table(rows, row_group_size=in_group)
