@@ -66,7 +66,7 @@ def statistics(table: TableById) -> list[dict[str, Any]]:
     """What the metadata says of each file, but for its name and size."""
     wanted = ("record_count", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
     files = table.loaded.iceberg.inspect.files().to_pylist()
-    return [{name: sorted(file[name]) if name != wanted[0] else file[name] for name in wanted} for file in files]
+    return [{name: file[name] if name == wanted[0] else sorted(file[name] or []) for name in wanted} for file in files]
 
 
 def test_rows_of_every_plain_type_are_stored_and_counted_as_spark_does(firn: Firn, tenant: str) -> None:
