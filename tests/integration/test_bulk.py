@@ -540,7 +540,8 @@ def test_gigabytes_pass_through_bounded_memory(tmp_path: Path) -> None:
 
 
 def test_the_job_of_a_load_shows_the_rows_that_are_written_of_all(firn: Firn, tenant: str) -> None:
-    create(firn, tenant)
+    by = {"field": "id", "transform": "bucket", "num_buckets": 2}  # Spark writes the files of partitions
+    create(firn, tenant, partition={"partitions": [by]})
     tags_before = seen_tags()
     url = firn.parsed(load(firn, tenant, stream(numbers(50_000)), ARROW, query="?async=true"))["status_url"]
 

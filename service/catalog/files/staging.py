@@ -2,6 +2,7 @@
 
 import logging
 import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,17 @@ _FILE_BYTES = 128 << 20
 _FIELD_ID = b"PARQUET:field_id"
 
 
+@dataclass(frozen=True)
+class LastingFiles:
+    """How to write files that can become those of a table: the options of Arrow's writer by the first rows, and the
+    sizes of row groups and of files."""
+
+    table: Table
+    options: Callable[[pa.Table], Mapping[str, Any]]
+    group_bytes: int
+    file_bytes: int
+
+
 @dataclass
 class _File:
     output: OutputFile
@@ -41,18 +53,33 @@ class _File:
 class Staging:
     """The staged rows of one load. Used by one thread at a time; its creator must call `discard`."""
 
-    def __init__(self, catalog: Catalog, schema: TableSchema, arrow: pa.Schema) -> None:
-        """`arrow` is the schema of the batches to come."""
+    def __init__(
+        self, catalog: Catalog, schema: TableSchema, arrow: pa.Schema, lasting: LastingFiles | None = None
+    ) -> None:
+        """`arrow` is the schema of the batches to come. With `lasting`, the files can become those of a table, if the
+        internal table gives its columns the same field ids."""
         self._catalog = catalog
         name = TableName(INTERNAL_TENANT, _NAMESPACE, f"load_{uuid.uuid4().hex}")
         self._table = catalog.create(name, staged_schema(schema), (), {})
         self._schema = _with_ids(arrow, self._table)
-        # Spark reads this once and soon. On a local disk compression costs more than it saves; over a network it pays.
-        self._codec = "none" if self._table.location.startswith("file:") else "zstd"
+        fits = lasting is not None and _field_ids(lasting.table) == _field_ids(self._table)
+        self._lasting = lasting if fits else None
+        self._group_bytes = self._lasting.group_bytes if self._lasting else _GROUP_BYTES
         self._file: _File | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = 0
-        self.rows = self.bytes = self.files = 0
+        self.rows = self.bytes = 0
+        self.paths: list[str] = []
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The files' schema, with their field ids."""
+        return self._schema
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the files can become those of the table."""
+        return self._lasting is not None
 
     @property
     def spark_name(self) -> str:
@@ -64,7 +91,7 @@ class Staging:
         self._waiting_bytes += batch.nbytes
         self._waiting_rows += batch.num_rows
         self.rows += batch.num_rows
-        if self._waiting_bytes >= _GROUP_BYTES or self._waiting_rows >= _GROUP_ROWS:
+        if self._waiting_bytes >= self._group_bytes or self._waiting_rows >= _GROUP_ROWS:
             with translated():
                 self._write_group()
 
@@ -94,31 +121,36 @@ class Staging:
         self._waiting_bytes = self._waiting_rows = 0
         group = pa.Table.from_arrays(columns, schema=self._schema)
         if self._file is None:
-            self._file = self._open_file()
+            self._file = self._open_file(group)
         file = self._file
-        file.writer.write_table(group, row_group_size=group.num_rows)
+        # A large batch becomes several row groups of about equal size.
+        file.writer.write_table(group, row_group_size=-(-group.num_rows // max(1, group.nbytes // self._group_bytes)))
         file.rows += group.num_rows
         file.bytes += group.nbytes
         self.bytes += group.nbytes
-        if file.bytes >= _FILE_BYTES:
+        if file.stream.tell() >= self._lasting.file_bytes if self._lasting else file.bytes >= _FILE_BYTES:
             self._close_file()
 
-    def _open_file(self) -> _File:
+    def _open_file(self, first: pa.Table) -> _File:
         iceberg = self._table.iceberg
         output = iceberg.io.new_output(f"{self._table.location}/data/{uuid.uuid4().hex}.parquet")
         stream = output.create()
         footer: list[Any] = []
-        writer = pq.ParquetWriter(
-            stream,
-            self._schema,
-            compression=self._codec,
-            compression_level=1 if self._codec == "zstd" else None,
-            use_dictionary=False,
-            write_statistics=False,
-            store_schema=False,
-            metadata_collector=footer,
-        )
+        options = self._lasting.options(first) if self._lasting else self._passing()
+        writer = pq.ParquetWriter(stream, self._schema, metadata_collector=footer, **options)
         return _File(output, stream, writer, footer)
+
+    def _passing(self) -> dict[str, Any]:
+        """The options for files that Spark reads once and soon."""
+        # On a local disk compression costs more than it saves; over a network it pays.
+        local = self._table.location.startswith("file:")
+        return {
+            "compression": "none" if local else "zstd",
+            "compression_level": None if local else 1,
+            "use_dictionary": False,
+            "write_statistics": False,
+            "store_schema": False,
+        }
 
     def _close_file(self) -> None:
         """Close the file and commit it, so that dropping the table removes it."""
@@ -140,7 +172,7 @@ class Staging:
         iceberg = self._table.iceberg
         with iceberg.transaction() as change, change.update_snapshot().fast_append() as append:
             append.append_data_file(data_file)
-        self.files += 1
+        self.paths.append(file.output.location)
 
 
 def remove_leftovers(catalog: Catalog) -> None:
@@ -182,6 +214,10 @@ def _staged(kind: ColumnType) -> ColumnType:
         case Struct():
             return Struct(tuple(_staged_field(f) for f in kind.fields))
     return kind
+
+
+def _field_ids(table: Table) -> list[tuple[str, int]]:
+    return [(field.name, field.field_id) for field in table.iceberg.schema().fields]
 
 
 def _with_ids(arrow: pa.Schema, table: Table) -> pa.Schema:

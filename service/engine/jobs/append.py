@@ -1,5 +1,5 @@
-"""Appends, and edits of few rows, in two steps: Spark writes the data files, then Iceberg commits them, stamped with a
-batch id.
+"""Appends, and edits of few rows, in two steps: Spark, or for many rows Arrow, writes the data files, then Iceberg
+commits them, stamped with a batch id.
 
 The first step may take long and changes nothing that a reader sees. The second is short; its gate is checked before
 each attempt, because another writer may commit first.
@@ -7,6 +7,7 @@ each attempt, because another writer may commit first.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from service.engine.iceberg.row_replacement import RowReplacement, commit_rows
 from service.engine.iceberg.staging import StagedFiles, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, no_gate, swap
 from service.engine.iceberg.tables import current
+from service.engine.jobs.arrow.stage import stage_here
 from service.engine.session.java import java_class
 from service.engine.session.rows import frame
 from service.engine.session.spark_types import DataFrame, SparkSession
@@ -25,6 +27,8 @@ from service.model.schema.derived import DerivedColumn
 _PYTHON = "org.apache.spark.sql.api.python.PythonSQLUtils"
 # Py4J carries bytes as base64 text; larger tables go through a file, as createDataFrame sends them.
 _SMALL_BYTES = 256 * 1024
+# For fewer rows than this, most of the time of a Spark job does not depend on their number.
+_MANY_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,7 @@ def append(
     Raises TableChanged if the table was replaced, or if its schema or the ranges that split it changed.
     """
     iceberg = CommitTarget(session, table, uuid, schema_id).load()
-    with naming_new_rows(session, rows, derived):
-        staged = stage_rows(iceberg, fill(small_frame(session, rows), derived))
+    staged = _staged(session, iceberg, rows, derived)
     target = CommitTarget(session, table, uuid, schema_id, staged.ranges)
     return swap(target, iceberg, append_files(iceberg, staged.files, batch), lambda _: gate(), staged.discard)
 
@@ -109,6 +112,14 @@ def commit(
 def discard(_: SparkSession, staged: StagedFiles) -> None:
     """Delete staged files; only if it is certain that no snapshot has them."""
     staged.discard()
+
+
+def _staged(session: SparkSession, iceberg: Any, rows: pa.Table, derived: Sequence[DerivedColumn]) -> StagedFiles:
+    """Files with the rows. If these are many, Arrow writes them, if it can for this table."""
+    if rows.num_rows >= _MANY_ROWS and not derived and (staged := stage_here(session, iceberg, [rows])) is not None:
+        return staged
+    with naming_new_rows(session, rows, derived):
+        return stage_rows(iceberg, fill(small_frame(session, rows), derived))
 
 
 def small_frame(session: SparkSession, rows: pa.Table) -> DataFrame:

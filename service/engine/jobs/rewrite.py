@@ -9,7 +9,8 @@ from typing import Any
 from service.engine.iceberg.compaction import FileGroup, PlannedGroups, RewriteOptions, RewrittenGroup, in_written_order
 from service.engine.iceberg.staging import readable, write_files
 from service.engine.iceberg.tables import writing_to
-from service.engine.jobs.arrow_merge import is_local, joined_files, merged
+from service.engine.jobs.arrow.merge import joined_files, merged
+from service.engine.jobs.arrow.shape import is_local
 from service.engine.session.java import ICEBERG, construct_hidden, each, iceberg_class, java_class, lines, method
 from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import DataFrame, SparkSession

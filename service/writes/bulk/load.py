@@ -17,6 +17,7 @@ from service.commits.small_files import NOT_CHECKED, SmallFileCheck, SmallFileCh
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.iceberg.swap import TableChanged
 from service.engine.jobs import append
+from service.engine.jobs.arrow.stage import adopt
 from service.engine.jobs.bulk import move
 from service.engine.session.engine import Engine
 from service.errors import (
@@ -40,7 +41,7 @@ from service.model.schema.key_columns import key_columns
 from service.settings import LimitSettings
 from service.writes.bulk.body import Body
 from service.writes.bulk.decode import Decoder
-from service.writes.bulk.target import target_schema
+from service.writes.bulk.target import lasting_files, target_schema
 from service.writes.bulk.upsert import KeyedRecords, UpsertOptions
 
 log = logging.getLogger("firn.bulk")
@@ -213,7 +214,8 @@ class Bulk:
     def _staging(self, load: Load, batch: pa.RecordBatch) -> Staging:
         if load.upsert:
             return Staging(self._catalog, load.upsert.staged_schema(batch), load.upsert.arrow_schema(batch))
-        return Staging(self._catalog, load.table.schema, target_schema(load.table.schema))
+        schema = target_schema(load.table.schema)
+        return Staging(self._catalog, load.table.schema, schema, lasting_files(load.table, schema))
 
     def _current(self, table: Table) -> Table:
         """The table as it is now, if it has only gained derived columns; otherwise the load is refused."""
@@ -223,9 +225,13 @@ class Bulk:
         return now
 
     def _move(self, table: Table, staging: Staging, call: Call, tag: str) -> StagedFiles:
-        """Have Spark write the table's files. This takes long, so it does not hold the table's lock."""
+        """Make the table's files: the staged ones, if they can be, or else files that Spark writes. This may take long,
+        so it does not hold the table's lock."""
         try:
-            files = self._engine.run_for(
+            files: StagedFiles | None = None
+            if staging.lasts and not table.derived:
+                files = self._engine.run_for(call, adopt, table.spark_name, staging.paths, staging.schema)
+            files = files or self._engine.run_for(
                 call,
                 move,
                 staging.spark_name,

@@ -6,10 +6,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from service.catalog.files.staging import LastingFiles
+from service.catalog.tables import Table
+from service.engine.jobs.arrow.shape import shaped
 from service.engine.session.rows import arrow_schema
-from service.model.schema.types import Field, TableSchema
+from service.model.schema.types import DecimalType, Field, Primitive, TableSchema
 from service.writes.bulk.fit import match_names
 
+# A row group is held in memory until it is written.
+_MOST_GROUP_BYTES = 32 << 20
+_UUID = Primitive("uuid")
 Keys = tuple[str, ...] | None
 """The key columns of an upsert; None for a load that appends."""
 
@@ -40,6 +46,18 @@ def target_schema(schema: TableSchema) -> pa.Schema:
     values have been refused before.
     """
     return pa.schema([pa.field(f.name, _inside(f.type), f.nullable) for f in arrow_schema(schema)])
+
+
+def lasting_files(table: Table, schema: pa.Schema) -> LastingFiles | None:
+    """How records of this schema are staged in files that can become the table's own; None if Spark must write those in
+    any case."""
+    shape = shaped(schema, table.properties)
+    plain = all(isinstance(f.type, Primitive | DecimalType) and f.type != _UUID for f in table.stored_schema.fields)
+    if shape is None or not plain or table.derived or table.stored_partition or not table.location.startswith("file:"):
+        return None
+    if shape.group_bytes > _MOST_GROUP_BYTES:
+        return None
+    return LastingFiles(table, shape.options, shape.group_bytes, shape.file_bytes)
 
 
 def _inside(kind: pa.DataType) -> pa.DataType:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.engine.jobs.arrow_files import FileShape, MergePart, SchemaDiffers, field, local_path, merge
+from service.engine.jobs.arrow.files import FileShape, MergePart, SchemaDiffers, field, local_path, merge
 
 SCHEMA = pa.schema(
     [

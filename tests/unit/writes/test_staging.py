@@ -3,23 +3,25 @@
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.types import StringType
 
 from service.catalog.connect import connect
 from service.catalog.files import staging
 from service.catalog.files.staging import Staging, remove_leftovers, staged_schema
-from service.catalog.tables import Catalog
+from service.catalog.tables import Catalog, Table
 from service.model.names import TableName
 from service.model.records import read_records
 from service.model.schema.definition import parse_schema
 from service.model.schema.types import TableSchema
 from service.settings import load
-from service.writes.bulk.target import target_schema
+from service.writes.bulk.target import lasting_files, target_schema
 from tests.strategies import records, same, schemas
 
 NUMBERS = parse_schema({"fields": {"id": {"type": "long", "required": True}, "name": {"type": "string"}}})
@@ -98,11 +100,67 @@ def test_files_are_closed_at_their_size_and_can_be_split(catalog: Catalog, monke
     load_.finish()
     found = read(catalog)
     assert sorted(found["id"].to_pylist()) == list(range(20_000))
-    assert load_.files == 4
+    assert len(load_.paths) == 4
     [name] = catalog.list_tables("_firn", "bulk")
     tasks = list(catalog.load(TableName("_firn", "bulk", name)).iceberg.scan().plan_files())
     assert sorted(len(task.file.split_offsets or []) for task in tasks) == [2, 6, 6, 6]
     load_.discard()
+
+
+TABLES = itertools.count()
+
+
+def lasting_table(catalog: Catalog, schema: TableSchema = NUMBERS, **properties: str) -> Table:
+    """A table that Firn could have created, with small files."""
+    small = {"write.parquet.row-group-size-bytes": "8192", "write.target-file-size-bytes": "5000"}
+    name = TableName("shop", "default", f"t{next(TABLES)}")
+    return catalog.create(name, schema, (), {**small, "write.parquet.compression-codec": "zstd", **properties})
+
+
+def test_lasting_files_have_what_a_tables_own_files_have(catalog: Catalog) -> None:
+    schema = target_schema(NUMBERS)
+    load_ = Staging(catalog, NUMBERS, schema, lasting_files(lasting_table(catalog), schema))
+    assert load_.lasts
+    for i in range(10):
+        load_.write(rows(1000, 1000 * i))
+    load_.finish()
+    assert sorted(read(catalog)["id"].to_pylist()) == list(range(10_000))
+    assert len(load_.paths) > 1, "a file is complete at its size"
+    for path in load_.paths:
+        file = pq.ParquetFile(path.removeprefix("file://"))
+        assert file.schema_arrow.equals(load_.schema, check_metadata=True)
+        column = file.metadata.row_group(0).column(0)
+        assert (column.compression, column.is_stats_set, column.has_column_index) == ("ZSTD", True, True)
+    load_.discard()
+
+
+def test_files_cannot_last_in_a_table_whose_columns_have_other_field_ids(catalog: Catalog) -> None:
+    table = lasting_table(catalog)
+    with table.iceberg.update_schema() as change:
+        change.delete_column("name")
+        change.add_column("name", StringType())
+    table = catalog.load(table.name)
+    schema = target_schema(table.schema)
+    load_ = Staging(catalog, table.schema, schema, lasting_files(table, schema))
+    assert not load_.lasts
+    load_.discard()
+
+
+@pytest.mark.parametrize(
+    ("fields", "properties"),
+    [
+        ({"one": {"type": "uuid"}}, {}),
+        ({"list": {"type": "array", "items": "long"}}, {}),
+        ({}, {"write.parquet.row-group-size-bytes": str(64 << 20)}),
+        ({}, {"write.parquet.bloom-filter-enabled.column.id": "true"}),
+    ],
+    ids=["uuid", "nested", "large groups", "bloom filter"],
+)
+def test_spark_writes_the_files_of_other_tables(
+    catalog: Catalog, fields: dict[str, Any], properties: dict[str, str]
+) -> None:
+    schema = parse_schema({"fields": {"id": {"type": "long"}, **fields}})
+    assert lasting_files(lasting_table(catalog, schema, **properties), target_schema(schema)) is None
 
 
 def test_what_is_given_up_in_the_middle_of_a_file_leaves_nothing(
@@ -111,7 +169,7 @@ def test_what_is_given_up_in_the_middle_of_a_file_leaves_nothing(
     monkeypatch.setattr(staging, "_GROUP_ROWS", 10)
     load_ = started(catalog)
     load_.write(rows(20))
-    assert load_.files == 0
+    assert load_.paths == []
     load_.discard()
 
 

@@ -8,8 +8,8 @@ from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
 from service.engine.iceberg.swap import CommitTarget
 from service.engine.jobs.append import small_frame
+from service.engine.jobs.arrow.stage import stage_here
 from service.engine.jobs.dynamic import few, statements
-from service.engine.jobs.dynamic.arrow_stage import stage_here
 from service.engine.jobs.dynamic.job import RefreshCounts, RefreshJob, StagedRefresh
 from service.engine.jobs.dynamic.result import GONE, GoingRows, NetChange, ResultRows
 from service.engine.jobs.edit import SHUFFLED_BYTES, count_rows

@@ -1,4 +1,7 @@
-"""Merges Parquet files with Arrow. Spark sends this module to its workers, so it imports nothing else of Firn."""
+"""Writes and merges Parquet files with Arrow.
+
+Spark sends this module to its workers, so it imports nothing else of Firn.
+"""
 
 import contextlib
 import itertools
@@ -6,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +40,20 @@ class FileShape:
     schema: pa.Schema
     codec: str
     group_bytes: int
+    file_bytes: int = 512 << 20
+    level: int | None = None
+    """Of compression; None for the codec's own."""
+
+    def options(self, first: pa.Table) -> dict[str, Any]:
+        """The options of Arrow's writer for a file that begins with these rows."""
+        return {
+            "use_dictionary": _repeating(first),
+            "compression": self.codec,
+            "compression_level": self.level,
+            "store_schema": False,
+            "store_decimal_as_integer": True,
+            "write_page_index": True,
+        }
 
 
 def merge_beside_changes(part: MergePart, shape: FileShape) -> int:
@@ -55,7 +73,7 @@ def merge(part: MergePart, shape: FileShape) -> int:
     groups = _groups(part.paths, shape)
     first = next(groups, shape.schema.empty_table())
     try:
-        with _writer(to, shape, first) as writer:
+        with pq.ParquetWriter(to, shape.schema, **shape.options(first)) as writer:
             for table in itertools.chain([first], groups):
                 writer.write_table(table, row_group_size=max(1, table.num_rows))
                 rows += table.num_rows
@@ -66,27 +84,16 @@ def merge(part: MergePart, shape: FileShape) -> int:
 
 
 def write(rows: pa.Table, shape: FileShape, location: str) -> None:
-    """Write rows with the schema of the shape into one file, as one row group."""
+    """Write rows with the schema of the shape into one file."""
     to = local_path(location)
     os.makedirs(os.path.dirname(to), exist_ok=True)
+    in_group = max(1, -(-rows.num_rows // max(1, rows.nbytes // shape.group_bytes)))
     try:
-        with _writer(to, shape, rows) as writer:
-            writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        with pq.ParquetWriter(to, shape.schema, **shape.options(rows)) as writer:
+            writer.write_table(rows, row_group_size=in_group)
     except BaseException:
         _remove(to)
         raise
-
-
-def _writer(to: str, shape: FileShape, first: pa.Table) -> pq.ParquetWriter:
-    return pq.ParquetWriter(
-        to,
-        shape.schema,
-        use_dictionary=_repeating(first),
-        compression=shape.codec,
-        store_schema=False,
-        store_decimal_as_integer=True,
-        write_page_index=True,
-    )
 
 
 def _remove(path: str) -> None:

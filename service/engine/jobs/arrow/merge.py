@@ -8,22 +8,17 @@ Writing takes longer than reading, so all cores write a file each. Their files a
 without reading rows.
 """
 
-import json
 import logging
-import os
-import re
 import uuid as uuids
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from service.engine.iceberg.compaction import FileGroup, RewriteOptions
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
-from service.engine.jobs import arrow_files
-from service.engine.jobs.arrow_files import FileShape, MergePart, SchemaDiffers, field, local_path, merge_beside_changes
+from service.engine.jobs.arrow import files as arrow_files
+from service.engine.jobs.arrow.files import FileShape, MergePart, SchemaDiffers, local_path, merge_beside_changes
+from service.engine.jobs.arrow.shape import described, file_shape
 from service.engine.session.java import ICEBERG, function, iceberg_class, java_class, lines, method, then, total
-from service.engine.session.rows import PRIMITIVES
 from service.engine.session.spark_types import SparkSession
 from service.errors import InternalError
 
@@ -34,13 +29,7 @@ _MANY_FILES = 100
 _PART_FILES, _PART_BYTES = 50, 2 << 20
 # Below this size, each core gets the same number of files, whatever their sizes.
 _EVEN_BYTES = 32 << 20
-_PLAIN = {name.replace("integer", "int"): kind for name, kind in PRIMITIVES.items() if name != "uuid"}
-_READER = f"{ICEBERG}.shaded.org.apache.parquet.hadoop.ParquetFileReader"
 _JOIN_BYTES = 8 << 20
-_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-_CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
-_CODEC, _GROUP_BYTES = "write.parquet.compression-codec", "write.parquet.row-group-size-bytes"
-_BLOOM = "write.parquet.bloom-filter-enabled.column."
 
 
 def merged(session: SparkSession, table: Any, group: FileGroup, how: RewriteOptions) -> Any:
@@ -66,24 +55,6 @@ def merged(session: SparkSession, table: Any, group: FileGroup, how: RewriteOpti
     if expected != found:
         raise InternalError(f"merging {expected} rows gave {found}; nothing was changed")
     return joined(session, table, [part.to for part in parts], group.expected_files, like=first, rows=found)
-
-
-def file_shape(table: Any, compression: str | None = None) -> FileShape | None:
-    """The shape of the table's files, if its columns and properties allow Arrow to write them; else None."""
-    # As one text: reading a Java map entry by entry takes longer than reading a small table's files.
-    mapper = java_class("com.fasterxml.jackson.databind.ObjectMapper")()
-    properties = json.loads(mapper.writeValueAsString(table.properties()))
-    codec = _CODECS.get(compression or properties.get(_CODEC, "zstd"))
-    fields = []
-    for column in json.loads(iceberg_class("SchemaParser").toJson(table.schema()))["fields"]:
-        decimal = _DECIMAL.fullmatch(str(column["type"]))
-        kind = pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _PLAIN.get(str(column["type"]))
-        if kind is None:
-            return None
-        fields.append(field(column["name"], kind, column["required"], column["id"]))
-    if codec is None or any(key.startswith(_BLOOM) for key in properties):
-        return None
-    return FileShape(pa.schema(fields), codec, int(properties.get(_GROUP_BYTES, 128 << 20)))
 
 
 def _parts(session: SparkSession, table: Any, like: Any, group: FileGroup, tasks: Any) -> list[MergePart]:
@@ -118,11 +89,6 @@ def _run(session: SparkSession, parts: list[MergePart], shape: FileShape) -> lis
         return work.collect()
     finally:
         cloudpickle.unregister_pickle_by_value(arrow_files)  # type: ignore[no-untyped-call]
-
-
-def is_local(session: SparkSession, location: str) -> bool:
-    """Whether a location is on local disk, and Spark runs only in this process's JVM."""
-    return location.startswith("file:") and str(session.sparkContext.master).startswith("local")
 
 
 def joined(session: SparkSession, table: Any, parts: Sequence[str], files: int, *, like: Any, rows: int) -> Any:
@@ -161,19 +127,3 @@ def _join(table: Any, parts: Sequence[str]) -> str:
     for part in parts:
         table.io().deleteFile(part)
     return location
-
-
-def described(session: SparkSession, table: Any, location: str, like: Any = None) -> Any:
-    """Iceberg's data file, with the metrics of the file's footer, in the partition of the file `like`; without one, in
-    a table without partitions."""
-    parquet, none = iceberg_class("parquet.ParquetUtil"), java_class("java.util.ArrayList")().stream()
-    path = java_class("org.apache.hadoop.fs.Path")(location)
-    footer = java_class(_READER).readFooter(session.sparkContext._jsc.hadoopConfiguration(), path)
-    metrics = parquet.footerMetrics(footer, none, iceberg_class("MetricsConfig").forTable(table))
-    offsets, size = parquet.getSplitOffsets(footer), os.path.getsize(local_path(location))
-    spec = table.spec() if like is None else table.specs().get(like.specId())
-    builder = iceberg_class("DataFiles").builder(spec).withPath(location).withFormat("parquet")
-    builder = builder.withFileSizeInBytes(size).withMetrics(metrics).withSplitOffsets(offsets)
-    if like is not None and spec.isPartitioned():
-        builder = builder.withPartition(like.partition())
-    return builder.build()
