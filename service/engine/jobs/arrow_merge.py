@@ -22,7 +22,7 @@ from service.engine.iceberg.compaction import FileGroup, RewriteOptions
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
 from service.engine.jobs import arrow_files
 from service.engine.jobs.arrow_files import FileShape, MergePart, SchemaDiffers, field, local_path, merge_beside_changes
-from service.engine.session.java import ICEBERG, function, iceberg_class, java_class, lines, method, then, total
+from service.engine.session.java import ICEBERG, function, iceberg_class, java_class, lines, method, texts, then, total
 from service.engine.session.rows import PRIMITIVES
 from service.engine.session.spark_types import SparkSession
 from service.errors import InternalError
@@ -70,9 +70,7 @@ def merged(session: SparkSession, table: Any, group: FileGroup, how: RewriteOpti
 
 def file_shape(table: Any, compression: str | None = None) -> FileShape | None:
     """The shape of the table's files, if its columns and properties allow Arrow to write them; else None."""
-    # As one text: reading a Java map entry by entry takes longer than reading a small table's files.
-    mapper = java_class("com.fasterxml.jackson.databind.ObjectMapper")()
-    properties = json.loads(mapper.writeValueAsString(table.properties()))
+    properties = texts(table.properties())
     codec = _CODECS.get(compression or properties.get(_CODEC, "zstd"))
     fields = []
     for column in json.loads(iceberg_class("SchemaParser").toJson(table.schema()))["fields"]:
