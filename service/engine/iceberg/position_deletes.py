@@ -29,6 +29,8 @@ from service.model.properties import FORMAT_WITH_VECTORS
 
 # How many positions are sent to the JVM in one call.
 _AT_ONCE = 500_000
+# To send so many takes fewer calls one by one.
+_FEW = 6
 _INDEX = f"{ICEBERG}.deletes.BitmapPositionDeleteIndex"
 
 Places = Mapping[str, pa.Array]
@@ -71,8 +73,10 @@ def write_deletes(iceberg: Any, read: Any, places: Places) -> WrittenDeletes:
     targets = []
     for path, positions in places.items():
         task = found.get(path)
-        own, every = own_deletes(task), (file for file in each(task.deletes()) if _has_positions(file))
-        shared = (file for file in every if not _is_own(file))
+        own: list[Any] = []
+        shared: list[Any] = []
+        for file in filter(_has_positions, each(task.deletes())):
+            (own if _is_own(file) else shared).append(file)
         targets.append(DeleteTarget(path, task.file(), task.spec(), positions, tuple(own), tuple(shared)))
     return write_delete_files(iceberg, targets)
 
@@ -203,6 +207,10 @@ def _index(io: Any, deletes: list[Any], path: str) -> Any:
 
 def _add(index: Any, positions: pa.Array) -> None:
     """Add positions to an index: as text, because Py4J makes a call for each item of an array."""
+    if len(positions) <= _FEW:
+        for position in positions.to_pylist():
+            index.delete(position)
+        return
     delete = function(method(f"{ICEBERG}.deletes.PositionDeleteIndex", "delete", "long").bindTo(index), "LongConsumer")
     parse = function(method("java.lang.Long", "parseLong", "java.lang.String"), "ToLongFunction")
     comma = java_class("java.util.regex.Pattern").compile(",")

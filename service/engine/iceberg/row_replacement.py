@@ -9,7 +9,7 @@ from service.engine.iceberg.replace import Evolution, FileReplacement, replace_f
 from service.engine.iceberg.scan_tasks import deletes_by_location, files_of, of_files, tasks
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag
-from service.engine.session.java import each, iceberg_class, string_list
+from service.engine.session.java import each, iceberg_class, string_list, texts
 from service.errors import RowCountMismatch
 
 _CHANGED = "another writer changed the same rows in the meantime"
@@ -130,7 +130,7 @@ class _RowCheck:
     void: list[Any]
 
     def verify(self, snapshot: Any) -> None:
-        change, deletes, summary = self.change, self.deletes, snapshot.summary()
+        change, deletes, summary = self.change, self.deletes, texts(snapshot.summary())
         change.check(snapshot)
         self._same("rows to add", change.expected, change.added.records)
         self._same("rows to delete by their places", change.places, 0 if deletes is None else deletes.rows)

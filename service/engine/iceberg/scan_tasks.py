@@ -20,6 +20,9 @@ from service.engine.session.java import (
     then,
 )
 
+# So many take fewer calls one by one.
+_FEW = 4
+
 
 @dataclass(frozen=True)
 class SnapshotFiles:
@@ -55,6 +58,13 @@ def tasks(iceberg: Any, snapshot_id: int, paths: Iterable[str] | None = None) ->
 
 def of_files(tasks: Any, paths: Iterable[str]) -> Any:
     """Those of a Java list of tasks that read some files, as a Java list."""
+    paths = list(paths)
+    if len(paths) <= _FEW:
+        every, found = by_location(tasks), java_class("java.util.ArrayList")()
+        for task in map(every.get, paths):
+            if task is not None:
+                found.add(task)
+        return found
     wanted = java_class("java.util.HashSet")(string_list(paths))
     is_wanted = method("java.util.Set", "contains", "java.lang.Object").bindTo(wanted)
     return collected(tasks.stream().filter(function(then(_location(), is_wanted), "Predicate")))

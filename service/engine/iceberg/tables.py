@@ -7,7 +7,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from service.engine.session.java import ICEBERG, iceberg_class, java_class, reflected
+from service.engine.session.java import ICEBERG, iceberg_class, java_class, reflected, shared
 from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.translate import EXPIRED, translated
@@ -201,12 +201,17 @@ def _speed_up_local_files(session: SparkSession, io: Any) -> None:
         pool.setAccessible(True)
         pool.set(None, same_thread())
     # Each job is sent all settings, and most of the thousand concern file systems that are not local.
+    io.setConf(shared(("local files",), lambda: _own_settings(session)))
+
+
+def _own_settings(session: SparkSession) -> Any:
+    """Hadoop's settings that Firn has set."""
     settings = java_class("org.apache.hadoop.conf.Configuration")(False)
     for name, value in session.sparkContext.getConf().getAll():
         for prefix in _HADOOP:
             if name.startswith(prefix):
                 settings.set(name.removeprefix(prefix), value)
-    io.setConf(settings)
+    return settings
 
 
 def same_thread() -> Any:

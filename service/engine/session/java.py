@@ -5,6 +5,7 @@ handles: to call a Python function, the JVM would need a server in this process.
 JVM, because that takes several calls.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -47,8 +48,8 @@ class _StaticMethods(JavaClass):  # type: ignore[misc]  # Py4J ships no types
         return JavaMember(name, None, STATIC_PREFIX + self._fqn, self._gateway_client)
 
 
-def _shared(key: tuple[str, ...], make: Callable[[], Any]) -> Any:
-    """An object that never changes, made once for each JVM. There are only so many keys."""
+def shared(key: tuple[str, ...], make: Callable[[], Any]) -> Any:
+    """A Java object that never changes, made once for each JVM. There are only so many keys."""
     objects = gateway().__dict__.setdefault("_firn_shared", {})
     found = objects.get(key)
     if found is None:
@@ -60,12 +61,12 @@ def _shared(key: tuple[str, ...], make: Callable[[], Any]) -> Any:
 def _made_of(what: str, parts: Iterable[Any], make: Callable[[], Any]) -> Any:
     """What is made of other objects: shared if they are."""
     keys = [part.__dict__.get("_firn_key") for part in parts]
-    return make() if None in keys else _shared((what, *map(str, keys)), make)
+    return make() if None in keys else shared((what, *map(str, keys)), make)
 
 
 def reflected(name: str) -> Any:
     """The `java.lang.Class` of a class."""
-    return _shared(("class", name), lambda: java_class("java.lang.Class").forName(name))
+    return shared(("class", name), lambda: java_class("java.lang.Class").forName(name))
 
 
 def is_a(error: Py4JJavaError, name: str) -> bool:
@@ -112,6 +113,13 @@ def collected(stream: Any) -> Any:
     return stream.collect(java_class("java.util.stream.Collectors").toList())
 
 
+def texts(items: Any) -> dict[str, str]:
+    """A Java map of texts, in one call."""
+    mapper = shared(("mapper",), lambda: java_class("com.fasterxml.jackson.databind.ObjectMapper")())
+    found: dict[str, str] = json.loads(str(mapper.writeValueAsString(items)))
+    return found
+
+
 def mapped(items: Any, *steps: Any) -> Any:
     """A stream of the values that method handles, applied in order, return for each item of a Java list."""
     stream = items.stream()
@@ -137,7 +145,7 @@ def method(owner: str, name: str, *parameters: str) -> Any:
         found = reflected(owner).getMethod(name, _classes(parameters))
         return java_class(f"{_INVOKE}.MethodHandles").publicLookup().unreflect(found)
 
-    return _shared(("method", owner, name, *parameters), make)
+    return shared(("method", owner, name, *parameters), make)
 
 
 def then(first: Any, second: Any) -> Any:
@@ -169,7 +177,7 @@ def call_hidden(owner: str, name: str, target: Any, *arguments: tuple[str, Any])
         found.setAccessible(True)
         return found
 
-    found = _shared(("hidden method", owner, name, *kinds), make)
+    found = shared(("hidden method", owner, name, *kinds), make)
     return found.invoke(target, array("java.lang.Object", (value for _, value in arguments)))
 
 
@@ -182,7 +190,7 @@ def construct_hidden(name: str, *arguments: Any) -> Any:
         constructor.setAccessible(True)
         return constructor
 
-    constructor = _shared(("hidden constructor", name, str(len(arguments))), make)
+    constructor = shared(("hidden constructor", name, str(len(arguments))), make)
     return constructor.newInstance(array("java.lang.Object", arguments))
 
 

@@ -49,8 +49,8 @@ log = logging.getLogger("firn.maintenance")
 _FATAL = (Cancelled, EngineUnavailable, ShuttingDown, TableNotFound, OutcomeUnknown)
 
 # Deleted rows are searched again before the commit if the search took longer, because many may have followed.
-_SHORT_SEARCH_S = 0.2
-_MOST_SEARCHES = 3
+_SHORT_SEARCH_S = 0.5
+_MOST_SEARCHES = 2
 
 
 @dataclass(frozen=True)

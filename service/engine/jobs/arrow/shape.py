@@ -10,13 +10,12 @@ import pyarrow as pa
 
 from service.engine.jobs.arrow.files import FileShape, field, local_path
 from service.engine.jobs.arrow.statistics import ColumnStatistics, missing_statistics
-from service.engine.session.java import iceberg_class, java_class, reflected
+from service.engine.session.java import iceberg_class, java_class, reflected, texts
 from service.engine.session.rows import PRIMITIVES
 from service.engine.session.spark_types import SparkSession
 
 _PLAIN = {name.replace("integer", "int"): kind for name, kind in PRIMITIVES.items() if name != "uuid"}
 _READER = "org.apache.iceberg.shaded.org.apache.parquet.hadoop.ParquetFileReader"
-_JSON = "com.fasterxml.jackson.databind.ObjectMapper"
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
 _FORMAT, _FILE_BYTES, _PARQUET = "write.format.default", "write.target-file-size-bytes", "write.parquet."
@@ -40,9 +39,7 @@ def file_shape(table: Any, compression: str | None = None) -> FileShape | None:
         if kind is None:
             return None
         fields.append(field(column["name"], kind, column["required"], column["id"]))
-    # As one text: reading a Java map entry by entry takes longer than reading a small table's files.
-    properties = json.loads(java_class(_JSON)().writeValueAsString(table.properties()))
-    return shaped(pa.schema(fields), properties, compression)
+    return shaped(pa.schema(fields), texts(table.properties()), compression)
 
 
 def shaped(schema: pa.Schema, properties: Mapping[str, str], compression: str | None = None) -> FileShape | None:
