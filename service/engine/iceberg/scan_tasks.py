@@ -10,14 +10,18 @@ from service.engine.iceberg.tables import same_thread
 from service.engine.session.java import (
     ICEBERG,
     collected,
+    each,
     function,
     iceberg_class,
     java_class,
-    mapped,
+    kept,
     method,
     string_list,
     then,
 )
+
+# So few tasks are looked at one by one: making a function for Java's streams takes longer.
+_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,12 @@ def tasks(iceberg: Any, snapshot_id: int, paths: Iterable[str] | None = None) ->
 
 def of_files(tasks: Any, paths: Iterable[str]) -> Any:
     """Those of a Java list of tasks that read some files, as a Java list."""
+    if tasks.size() <= _FEW:
+        found, names = java_class("java.util.ArrayList")(), set(paths)
+        for task in each(tasks):
+            if str(task.file().location()) in names:
+                found.add(task)
+        return found
     wanted = java_class("java.util.HashSet")(string_list(paths))
     is_wanted = method("java.util.Set", "contains", "java.lang.Object").bindTo(wanted)
     return collected(tasks.stream().filter(function(then(_location(), is_wanted), "Predicate")))
@@ -67,7 +77,7 @@ def by_location(tasks: Any) -> Any:
 
 def files_of(tasks: Any) -> Any:
     """The data files that a Java list of tasks reads, as Iceberg's set."""
-    return iceberg_class("util.DataFileSet").of(collected(mapped(tasks, file_of_task())))
+    return iceberg_class("util.DataFileSet").of(collected(tasks.stream().map(_file_function())))
 
 
 def file_of_task() -> Any:
@@ -80,5 +90,11 @@ def of_file(name: str) -> Any:
     return method(f"{ICEBERG}.ContentFile", name)
 
 
+@kept
+def _file_function() -> Any:
+    return function(file_of_task())
+
+
+@kept
 def _location() -> Any:
     return then(file_of_task(), of_file("location"))

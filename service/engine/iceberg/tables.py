@@ -7,7 +7,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from service.engine.session.java import ICEBERG, iceberg_class, java_class, reflected
+from service.engine.session.java import ICEBERG, iceberg_class, java_class, kept, reflected
 from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.translate import EXPIRED, translated
@@ -209,6 +209,7 @@ def _speed_up_local_files(session: SparkSession, io: Any) -> None:
     io.setConf(settings)
 
 
+@kept
 def same_thread() -> Any:
     """An executor that runs tasks on the calling thread. With a pool, Iceberg polls every 10 ms in several steps of a
     commit."""

@@ -4,7 +4,8 @@ A call through Py4J takes longer than the work it requests, so Java itself handl
 handles: to call a Python function, the JVM would need a server in this process.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from typing import Any
 
 from py4j.java_gateway import JavaClass, JavaMember, is_magic_member
@@ -46,6 +47,22 @@ class _StaticMethods(JavaClass):  # type: ignore[misc]  # Py4J ships no types
         return JavaMember(name, None, STATIC_PREFIX + self._fqn, self._gateway_client)
 
 
+def kept(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator for what makes an object that never changes, from text: it is made once in each JVM. A class, a
+    method handle or a function takes up to a dozen calls."""
+
+    @wraps(make)
+    def found(*parts: str) -> Any:
+        known = gateway().__dict__.setdefault("_firn_kept", {})
+        key = (make, parts)
+        if key not in known:
+            known[key] = make(*parts)
+        return known[key]
+
+    return found
+
+
+@kept
 def reflected(name: str) -> Any:
     """The `java.lang.Class` of a class."""
     return java_class("java.lang.Class").forName(name)
@@ -92,7 +109,12 @@ def strings(items: Any) -> list[str]:
 
 def collected(stream: Any) -> Any:
     """A Java list of the items of a stream."""
-    return stream.collect(java_class("java.util.stream.Collectors").toList())
+    return stream.collect(_to_list())
+
+
+@kept
+def _to_list() -> Any:
+    return java_class("java.util.stream.Collectors").toList()
 
 
 def mapped(items: Any, *steps: Any) -> Any:
@@ -113,6 +135,7 @@ def total(items: Any, *steps: Any) -> int:
     return int(mapped(items, *steps[:-1]).mapToLong(function(steps[-1], "ToLongFunction")).sum())
 
 
+@kept
 def method(owner: str, name: str, *parameters: str) -> Any:
     """A method handle: a class's public method, by its name and the classes of its parameters."""
     found = reflected(owner).getMethod(name, _classes(parameters))
