@@ -22,7 +22,7 @@ from service.engine.iceberg.compaction import FileGroup, RewriteOptions
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
 from service.engine.jobs import arrow_files
 from service.engine.jobs.arrow_files import FileShape, MergePart, SchemaDiffers, field, local_path, merge
-from service.engine.session.java import ICEBERG, function, iceberg_class, java_class, lines, method, then, total
+from service.engine.session.java import ICEBERG, function, iceberg_class, java_class, kept, lines, method, then, total
 from service.engine.session.rows import PRIMITIVES
 from service.engine.session.spark_types import SparkSession
 from service.errors import InternalError
@@ -71,8 +71,7 @@ def merged(session: SparkSession, table: Any, group: FileGroup, how: RewriteOpti
 def file_shape(table: Any, compression: str | None = None) -> FileShape | None:
     """The shape of the table's files, if its columns and properties allow Arrow to write them; else None."""
     # As one text: reading a Java map entry by entry takes longer than reading a small table's files.
-    mapper = java_class("com.fasterxml.jackson.databind.ObjectMapper")()
-    properties = json.loads(mapper.writeValueAsString(table.properties()))
+    properties = json.loads(_json_writer().writeValueAsString(table.properties()))
     codec = _CODECS.get(compression or properties.get(_CODEC, "zstd"))
     fields = []
     for column in json.loads(iceberg_class("SchemaParser").toJson(table.schema()))["fields"]:
@@ -84,6 +83,11 @@ def file_shape(table: Any, compression: str | None = None) -> FileShape | None:
     if codec is None or any(key.startswith(_BLOOM) for key in properties):
         return None
     return FileShape(pa.schema(fields), codec, int(properties.get(_GROUP_BYTES, 128 << 20)))
+
+
+@kept
+def _json_writer() -> Any:
+    return java_class("com.fasterxml.jackson.databind.ObjectMapper")()
 
 
 def _parts(session: SparkSession, table: Any, like: Any, group: FileGroup, tasks: Any) -> list[MergePart]:
