@@ -177,8 +177,8 @@ class Ledger:
         writes: tuple[str, int] | None = None,
         within: Transaction | None = None,
     ) -> None:
-        """Record the snapshot that a change made, or None if it made none; with it, its responses by key id, and a table
-        with the number of its WRITEs to count."""
+        """Record the snapshot that a change made, or None if it made none; with it, its responses by key id, and a
+        table with the number of its WRITEs to count."""
         with self._writing(within) as connection:
             end_batch(connection, batch, snapshot_id)
             if answers:
