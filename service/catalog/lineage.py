@@ -95,8 +95,13 @@ class FileChanges:
 def lineage(table: Table, at: int | None = None) -> list[Commit]:
     """The commits that led to the table's current state, or to another snapshot, oldest first, without those whose
     snapshots have expired."""
+    return [*newest_first(table, at)][::-1]
+
+
+def newest_first(table: Table, at: int | None = None) -> Iterator[Commit]:
+    """The same, newest first, for those who seldom need all of them."""
     start = table.iceberg.metadata.current_snapshot_id if at is None else at
-    return [commit for commit, _ in _back(table, start)][::-1]
+    return (commit for commit, _ in _back(table, start))
 
 
 def ancestors(table: Table, at: int | None = None) -> frozenset[int]:
