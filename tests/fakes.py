@@ -28,7 +28,7 @@ from service.engine.jobs.append import SharedReplacement, append, replace_rows
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
 from service.ledger import database
-from service.ledger.ledger import Batch, KeyRecord, Ledger, NewBatch
+from service.ledger.ledger import Batch, KeyRecord, Ledger, NewBatch, Transaction
 from service.ledger.owners import SingleInstance
 from service.model.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
 from service.model.schema.derived import DerivedColumn
@@ -370,9 +370,9 @@ class MuteLedger(QuickLedger):
         if method in self.mute:
             raise LedgerUnavailable(f"the ledger does not respond ({method})")
 
-    def begin(self, change: NewBatch) -> None:
+    def begin(self, change: NewBatch, within: Transaction | None = None) -> None:
         self._asked("begin")
-        super().begin(change)
+        super().begin(change, within)
 
     def end(
         self,
@@ -380,9 +380,10 @@ class MuteLedger(QuickLedger):
         snapshot_id: int | None,
         answers: Mapping[str, bytes] | None = None,
         writes: tuple[str, int] | None = None,
+        within: Transaction | None = None,
     ) -> None:
         self._asked("end")
-        super().end(batch, snapshot_id, answers, writes)
+        super().end(batch, snapshot_id, answers, writes, within)
 
     def find(self, batch: str) -> Batch | None:
         self._asked("find")

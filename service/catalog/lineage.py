@@ -1,12 +1,12 @@
 """The commits that led to a table's current state, and the files that each of them added and removed."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 
-from service.catalog.files.data_files import is_readable
+from service.catalog.files.data_files import is_readable, manifests_of
 from service.catalog.files.manifests import DeleteEntry, delete_entries
 from service.catalog.tables import Table, leaves_rows, summary_of
 from service.catalog.translate import translated
@@ -95,8 +95,13 @@ class FileChanges:
 def lineage(table: Table, at: int | None = None) -> list[Commit]:
     """The commits that led to the table's current state, or to another snapshot, oldest first, without those whose
     snapshots have expired."""
+    return [*newest_first(table, at)][::-1]
+
+
+def newest_first(table: Table, at: int | None = None) -> Iterator[Commit]:
+    """The same, newest first, for those who seldom need all of them."""
     start = table.iceberg.metadata.current_snapshot_id if at is None else at
-    return [commit for commit, _ in _back(table, start)][::-1]
+    return (commit for commit, _ in _back(table, start))
 
 
 def ancestors(table: Table, at: int | None = None) -> frozenset[int]:
@@ -259,9 +264,9 @@ def edit_states(table: Table, since_ms: int) -> Iterator[int]:
                 yield commit.parent_id
 
 
-def _manifests(table: Table, snapshot_id: int | None) -> list[ManifestFile]:
+def _manifests(table: Table, snapshot_id: int | None) -> Sequence[ManifestFile]:
     snapshot = None if snapshot_id is None else table.iceberg.snapshot_by_id(snapshot_id)
-    return [] if snapshot is None else snapshot.manifests(table.iceberg.io)
+    return () if snapshot is None else manifests_of(table, snapshot)
 
 
 def _data_manifests(table: Table, snapshot_id: int | None) -> list[ManifestFile]:

@@ -21,7 +21,16 @@ from service.errors import (
     ShuttingDown,
     TableNotFound,
 )
-from service.ledger.ledger import NO_SNAPSHOT, TAKEN, UNFINISHED, Batch, Ledger, NewBatch, end_batch
+from service.ledger.ledger import (
+    NO_SNAPSHOT,
+    TAKEN,
+    UNFINISHED,
+    Batch,
+    Ledger,
+    NewBatch,
+    Transaction,
+    end_batch,
+)
 from service.ledger.table_records import STEPS
 from service.model.call import Call, IdempotencyKey
 from service.model.keyed.records import RequestPart, RequestRows
@@ -36,6 +45,8 @@ NAMESPACE_CHANGES = (CREATE_NAMESPACE, "DROP_NAMESPACE")
 # Changes that are not built on a snapshot, so that another snapshot does not stop them.
 _UNFENCED = frozenset({MAKE, *STEPS, *NAMESPACE_CHANGES})
 _RECORDING_THREADS = 4
+Also = Callable[[Transaction], object]
+"""Records something in the same transaction of the ledger."""
 
 
 class Batches:
@@ -50,7 +61,7 @@ class Batches:
         self.unresolved: set[str] = set()
         """Batches of ours that are over, but have not ended in the ledger; `resolve` looks them up."""
         self._recording = ThreadPoolExecutor(_RECORDING_THREADS, thread_name_prefix="firn-recording")
-        self._being_recorded: dict[str, Future[None]] = {}
+        self._being_recorded: dict[str, Future[object]] = {}
 
     def close(self) -> None:
         """Start no more writes to the ledger in the background; those in progress finish."""
@@ -67,6 +78,7 @@ class Batches:
         undoes: str | None = None,
         parts: Sequence[RequestPart] = (),
         rows: RequestRows | None = None,
+        also: Also | None = None,
     ) -> None:
         """Record a batch, its calls and their keys; nothing of it may be committed before. A name is of a new table."""
         name, table_uuid = (table, "") if isinstance(table, TableName) else (table.name, table.uuid)
@@ -74,7 +86,10 @@ class Batches:
         keys = {call.key.id: call.key.fingerprint for call in calls if call.key}
         whose = {call.key.id: request_id for call, request_id in zip(calls, ids, strict=True) if call.key}
         change = NewBatch(batch, name, table_uuid, operation, ids, records, keys, whose, shares, undoes, parts, rows)
-        self._ledger.begin(change)
+        with self._ledger.transaction() as transaction:
+            self._ledger.begin(change, transaction)
+            if also:
+                also(transaction)
 
     def settle_namespace(self, tenant: str, namespace: str) -> None:
         """Look up the failed changes of a namespace, and those of instances that are gone. Call it before another
@@ -84,7 +99,7 @@ class Batches:
             if batch.operation in NAMESPACE_CHANGES and (at.tenant, at.namespace) == (tenant, namespace) and left:
                 self._resolve(batch)
 
-    def in_background(self, record: Callable[[], None]) -> "Future[None]":
+    def in_background(self, record: Callable[[], object]) -> "Future[object]":
         """Write to the ledger on another thread; ShuttingDown after `close`."""
         try:
             return self._recording.submit(record)
@@ -159,17 +174,23 @@ class Batches:
         snapshot_id: int | None,
         answers: dict[str, bytes] | None = None,
         writes: tuple[str, int] | None = None,
-    ) -> None:
+        also: Also | None = None,
+    ) -> bool:
         """Record the end of a batch: its snapshot, if it made one; its responses, by key id; and the UUID of its table
         with the number of WRITEs.
 
-        It does not fail if the ledger does: whether a change happened depends on the commit alone.
+        It does not fail if the ledger does, but returns false: whether a change happened depends on the commit alone.
         """
         try:
-            self._ledger.end(batch, snapshot_id, answers, writes)
+            with self._ledger.transaction() as transaction:
+                self._ledger.end(batch, snapshot_id, answers, writes, transaction)
+                if also:
+                    also(transaction)
         except LedgerUnavailable as e:
             self.unresolved.add(batch)
             log.error("the end of batch %s could not be recorded yet: %s", batch, e.message)
+            return False
+        return True
 
     def note_unchanged(self, table: Table, calls: Sequence[tuple[str, Call]]) -> None:
         """Record requests, each with its operation, that changed nothing, so that UNDO knows them. It does not fail."""

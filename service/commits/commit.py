@@ -5,7 +5,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from service.catalog.refusals import table_replaced
@@ -37,6 +38,8 @@ class CommitResult:
 
     after: Table
     snapshot: Snapshot | None
+    recorded: bool = True
+    """Whether the ledger has its end, and what is recorded with it."""
 
     @property
     def snapshot_id(self) -> int | None:
@@ -56,6 +59,16 @@ class LedgerChange:
         """Store the response under the request's key, if it has one, in the same transaction."""
         if self._call.key is not None:
             self.transaction.answer(self._call.key.id, self._call.respond(result))
+
+
+@dataclass(frozen=True)
+class AlsoRecorded:
+    """What the ledger records in the same transactions as a batch: each transaction waits for the disk."""
+
+    begin: Callable[[str, Transaction], object]
+    """With the beginning of a batch. What it raises ends the change; nothing is committed before."""
+    end: Callable[[CommitResult, Transaction], object]
+    """With the end of a batch that made a snapshot."""
 
 
 CommitFunction = Callable[[Table, str], None]
@@ -105,6 +118,7 @@ class Commits:
         in_order: bool = True,
         records: int = 0,
         undoes: str | None = None,
+        also: AlsoRecorded | None = None,
     ) -> CommitResult:
         """Make a change that makes a snapshot, or none; another writer's commit in between starts it again.
 
@@ -119,7 +133,8 @@ class Commits:
 
             def attempt() -> CommitResult:
                 current, batch, started = self.current(table), _new_batch(), time.monotonic()
-                self.batches.begin(batch, current, operation, [call], records, undoes=undoes)
+                with_it = None if also is None else partial(also.begin, batch)
+                self.batches.begin(batch, current, operation, [call], records, undoes=undoes, also=with_it)
                 try:
                     change(current, batch)
                 except Exception as e:
@@ -127,11 +142,15 @@ class Commits:
                 else:
                     after = self.batches.look_up(batch, current.name, current.uuid)
                 snapshot = after.committed_by(batch)
-                self.batches.end(batch, snapshot.snapshot_id if snapshot else None)
-                if snapshot:
-                    self._metrics.committed(operation, time.monotonic() - started)
-                    self.notify(after)
-                return CommitResult(after, snapshot)
+                made = CommitResult(after, snapshot)
+                if snapshot is None:
+                    self.batches.end(batch, None)
+                    return made
+                with_end = None if also is None else partial(also.end, made)
+                recorded = self.batches.end(batch, snapshot.snapshot_id, also=with_end)
+                self._metrics.committed(operation, time.monotonic() - started)
+                self.notify(after)
+                return replace(made, recorded=recorded)
 
             return self._retried(table, operation, [call], attempt)
 

@@ -37,6 +37,8 @@ class Job:
     call: Call
     records: JobRecords = field(repr=False)
     details: dict[str, Any] = field(default_factory=dict)
+    end_recorded: bool = False
+    """Whether the ledger has its end already, as done."""
     leaves_files: bool = False
     """Set by work that fails and cannot delete its files: the next recovery does."""
 

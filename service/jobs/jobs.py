@@ -15,6 +15,7 @@ from service.commits.commit import Commits
 from service.errors import Cancelled, CommitConflict, FirnError, KeyBusy, LedgerUnavailable, NotFound
 from service.jobs.job import NOTHING, Job, State, described, interrupted, taken_over
 from service.ledger.jobs import LIVE, JobRecord, JobRecords, Place
+from service.ledger.ledger import Transaction
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.failures import error_fields, internal_error, visible
@@ -86,13 +87,22 @@ class Jobs:
 
     @contextmanager
     def begin(
-        self, kind: str, table: Table, progress: Any, call: Call, *, claim: str | None = None, **details: Any
+        self,
+        kind: str,
+        table: Table,
+        progress: Any,
+        call: Call,
+        *,
+        claim: str | None = None,
+        also: Callable[[Transaction], object] | None = None,
+        **details: Any,
     ) -> Iterator[Job]:
         """A job whose work starts with the block; from here on it may have files that no snapshot holds.
 
         It ends with the block, unless it was accepted before with this call: then the caller of `accept` ends it.
         LedgerUnavailable before the block if it cannot be recorded; never after it. `claim` is what only one unfinished
-        job of all instances can have: ClaimTaken before the block if another one has it.
+        job of all instances can have: ClaimTaken before the block if another one has it. `also` records something else
+        in the same transaction of the ledger as the new job.
         """
         accepted = self._job(call.job_id)
         if accepted is not None:
@@ -101,7 +111,7 @@ class Jobs:
             self.records.start(accepted.current)
             yield accepted
             return
-        job = self._begin(kind, table, progress, call, details, started_ms=now_ms(), claim=claim)
+        job = self._begin(kind, table, progress, call, details, also, started_ms=now_ms(), claim=claim)
         try:
             yield job
         except BaseException as e:
@@ -123,13 +133,18 @@ class Jobs:
             log.error("the start of job %s could not be recorded: %s", job.id, e.message)
         return True
 
-    def tries(self, job: Job, batch: str, promise: bytes | None = None) -> None:
+    def tries(self, job: Job, batch: str, promise: bytes | None = None, within: Transaction | None = None) -> None:
         """Record the batch that is about to be committed: after a crash the table's history says whether it was.
 
         A promise takes the place of the one that the job was accepted with.
         """
-        if not self.records.try_batch(job.record, batch, promise):
+        if not self.records.try_batch(job.record, batch, promise, within):
             raise taken_over()
+
+    def end_within(self, job: Job, transaction: Transaction) -> None:
+        """Record in a transaction of the caller's that a job is done. If the transaction succeeds, the caller sets
+        `end_recorded`, so that the end of the job's block needs no other one."""
+        self.records.end(replace(job.current, state="done", ended_ms=now_ms()), transaction)
 
     def done(self, job: Job, response: bytes) -> None:
         """End a job that has succeeded with this response."""
@@ -272,14 +287,23 @@ class Jobs:
         self.records.forget(kept_ms, _KEPT_MS, now_ms())
         return settled
 
-    def _begin(self, kind: str, table: Table, progress: Any, call: Call, details: dict[str, Any], **values: Any) -> Job:
+    def _begin(
+        self,
+        kind: str,
+        table: Table,
+        progress: Any,
+        call: Call,
+        details: dict[str, Any],
+        also: Callable[[Transaction], object] | None = None,
+        **values: Any,
+    ) -> Job:
         values |= {"owner": self.records.me, "requested_by": call.requested_by or f"request {call.id}"}
         record = JobRecord(uuid.uuid4().hex, kind, table.name, table.uuid, created_ms=now_ms(), **values)
         job = Job(record, progress, call, self.records, details)
         with self._lock:  # before it is recorded, or it would seem to be left
             self._live[job.id] = job
         try:
-            if not self.records.begin(job.current):
+            if not self.records.begin(job.current, also):
                 raise ClaimTaken(f"another instance works on {table.name}; send the request again in a moment")
         except BaseException:
             with self._lock:
@@ -305,7 +329,8 @@ class Jobs:
             log.error("the end of job %s could not be recorded: %s", job.id, e.message)
 
     def _record_end(self, job: Job) -> None:
-        self.records.end(job.current)
+        if not (job.end_recorded and job.record.state == "done"):
+            self.records.end(job.current)
         with self._lock:
             self._live.pop(job.id, None)
 

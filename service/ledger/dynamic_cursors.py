@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import delete, insert, select, update
 
 from service.ledger.dynamic_tables import IS_HERE
-from service.ledger.ledger import Ledger
+from service.ledger.ledger import Ledger, Transaction
 from service.ledger.schema import dynamic_cursors, dynamic_tables
 from service.model.names import TableName
 
@@ -37,7 +37,7 @@ class CursorRecords:
 
     ledger: Ledger = field(repr=False)
 
-    def put(self, table_uuid: str, cursors: Cursors, read: Set[str]) -> None:
+    def put(self, table_uuid: str, cursors: Cursors, read: Set[str], within: Transaction | None = None) -> None:
         """Record what a table stands for now; `read` are the sources that its query reads itself."""
         rows = [
             {
@@ -49,16 +49,16 @@ class CursorRecords:
             }
             for uuid, snapshot_id in cursors.snapshots.items()
         ]
-        with self.ledger._writing() as connection:
+        with self.ledger._writing(within) as connection:
             connection.execute(delete(dynamic_cursors).where(dynamic_cursors.c.table_uuid == table_uuid))
             if rows:
                 connection.execute(insert(dynamic_cursors), rows)
 
-    def reading(self, table_uuid: str, snapshots: Mapping[str, int | None]) -> None:
+    def reading(self, table_uuid: str, snapshots: Mapping[str, int | None], within: Transaction | None = None) -> None:
         """Record what a refresh is about to read, until `put`."""
         columns = dynamic_cursors.c
         this = columns.table_uuid == table_uuid
-        with self.ledger._writing() as connection:
+        with self.ledger._writing(within) as connection:
             connection.execute(update(dynamic_cursors).where(this).values(reading_id=None))
             known = set(connection.execute(select(columns.source_uuid).where(this)).scalars())
             for uuid, snapshot_id in snapshots.items():

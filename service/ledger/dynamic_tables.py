@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
 
 from service.ledger.database import follows, insert_new, parts
-from service.ledger.ledger import Ledger
+from service.ledger.ledger import Ledger, Transaction
 from service.ledger.schema import dynamic_cursors, dynamic_refreshes, dynamic_sources, dynamic_tables, places
 from service.model.dynamic.definition import Definition, TableState, read_definition
 from service.model.dynamic.plan import RefreshMode
@@ -179,11 +179,11 @@ class DynamicTableRecords:
         with self._ledger._writing() as connection:
             connection.execute(update(dynamic_tables).where(dynamic_tables.c.table_uuid == table_uuid).values(**values))
 
-    def refreshed(self, table_uuid: str, pinned_ms: int) -> None:
+    def refreshed(self, table_uuid: str, pinned_ms: int, within: Transaction | None = None) -> None:
         """Record that the rows are those for the sources of a time; a table that had failed is active again."""
         later = (dynamic_tables.c.refreshed_ms.is_(None)) | (dynamic_tables.c.refreshed_ms <= pinned_ms)
         this = dynamic_tables.c.table_uuid == table_uuid
-        with self._ledger._writing() as connection:
+        with self._ledger._writing(within) as connection:
             ok = {"failures": 0, "retry_ms": None, "refreshed_ms": pinned_ms}
             connection.execute(update(dynamic_tables).where(this, later).values(**ok))
             not_suspended = dynamic_tables.c.state != "suspended"
@@ -214,7 +214,7 @@ class DynamicTableRecords:
         with self._ledger._writing() as connection:
             forget_dynamic_table(connection, table_uuid)
 
-    def put_refresh(self, done: RefreshRecord) -> None:
+    def put_refresh(self, done: RefreshRecord, within: Transaction | None = None) -> None:
         """Record a refresh that starts, or how it ended; deletes the oldest ones of its table."""
         values = {
             name: value for name, value in vars(done).items() if name not in ("id", "table", "sources", "details")
@@ -223,13 +223,18 @@ class DynamicTableRecords:
         values["sources"] = json.dumps([asdict(one) for one in done.sources])
         values["details"] = json.dumps(dict(done.details), default=str)
         columns = dynamic_refreshes.c
-        with self._ledger._writing() as connection:
+        with self._ledger._writing(within) as connection:
             new = insert_new(connection, dynamic_refreshes).values(id=done.id, **values)
             connection.execute(new.on_conflict_do_update(index_elements=[columns.id], set_=values))
             of_it = columns.table_uuid == done.table_uuid
             newest_first = (columns.started_ms.desc(), columns.id)
             old = select(columns.id).where(of_it).order_by(*newest_first).offset(_REFRESHES_KEPT).limit(100)
             connection.execute(delete(dynamic_refreshes).where(columns.id.in_(old)))
+
+    def forget_refresh(self, refresh_id: str) -> None:
+        """Delete the record of a refresh that turned out to be needless."""
+        with self._ledger._writing() as connection:
+            connection.execute(delete(dynamic_refreshes).where(dynamic_refreshes.c.id == refresh_id))
 
     def refreshes_of(self, table_uuid: str, limit: int, *, state: RefreshOutcome | None = None) -> list[RefreshRecord]:
         """The latest refreshes of a table, newest first."""

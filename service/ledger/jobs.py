@@ -1,7 +1,7 @@
 """The ledger's table of long work: one row for each job of every kind, and who works on it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, or_, select, update
 
 from service.ledger.database import follows, insert_new
-from service.ledger.ledger import Ledger
+from service.ledger.ledger import Ledger, Transaction
 from service.ledger.schema import jobs
 from service.model.names import TableName
 
@@ -70,10 +70,13 @@ class JobRecords:
         """Whether no instance does this now; if so, no other one does during the block. It does not wait."""
         return self._ledger.owners.first(what)
 
-    def begin(self, record: JobRecord) -> bool:
+    def begin(self, record: JobRecord, also: Callable[[Transaction], object] | None = None) -> bool:
         """Record a new job; false, and nothing is recorded, if another unfinished job has its claim."""
-        with self._ledger._writing() as connection:
-            return add(connection, record)
+        with self._ledger.transaction() as transaction:
+            added = add(transaction.connection, record)
+            if added and also:
+                also(transaction)
+            return added
 
     def start(self, job: JobRecord) -> None:
         """A job that was accepted before now starts."""
@@ -84,10 +87,13 @@ class JobRecords:
         """A job that was queued now has a thread."""
         self._set(jobs.c.id == job, jobs.c.state == "queued", state="running")
 
-    def try_batch(self, held: JobRecord, batch: str, promise: bytes | None = None) -> bool:
+    def try_batch(
+        self, held: JobRecord, batch: str, promise: bytes | None = None, within: Transaction | None = None
+    ) -> bool:
         """Record the batch that is about to be committed, and the response if it is, unless that was recorded before;
         false if the job is not its owner's any more."""
-        return self._set(*_held(held), batch=batch, **({} if promise is None else {"outcome": promise}))
+        values = {"batch": batch} if promise is None else {"batch": batch, "outcome": promise}
+        return self._set(*_held(held), within=within, **values)
 
     def holds(self, held: JobRecord) -> bool:
         """Whether a job is still its owner's: neither ended, nor taken by another instance."""
@@ -114,9 +120,9 @@ class JobRecords:
         """Ask the owner of a job to cancel it."""
         self._set(jobs.c.id == job, UNFINISHED, cancelling_ms=now_ms)
 
-    def end(self, record: JobRecord) -> None:
+    def end(self, record: JobRecord, within: Transaction | None = None) -> None:
         """Record how a job of ours ended, even if another instance has recorded another end."""
-        self._set(jobs.c.id == record.id, **_end(record))
+        self._set(jobs.c.id == record.id, within=within, **_end(record))
 
     def end_held(self, held: JobRecord, ended: JobRecord) -> bool:
         """Record how a job ended; false, and nothing is recorded, if it is not its owner's any more."""
@@ -213,9 +219,11 @@ class JobRecords:
             for which, kept in (*old, (jobs.c.kind.not_in(list(kept_ms)), others_ms)):
                 connection.execute(delete(jobs).where(which, jobs.c.ended_ms < now_ms - kept, ~jobs.c.leaves_files))
 
-    def _set(self, *where: ColumnElement[bool], **values: Any) -> bool:
+    def _set(self, *where: ColumnElement[bool], within: Transaction | None = None, **values: Any) -> bool:
         """Whether there was such a job to change."""
-        return self._ledger.changes(update(jobs).where(*where).values(**values).returning(jobs.c.id))
+        with self._ledger._writing(within) as connection:
+            changed = connection.execute(update(jobs).where(*where).values(**values).returning(jobs.c.id))
+            return changed.first() is not None
 
     def _found(self, query: Select[Any]) -> list[JobRecord]:
         return [as_record(row) for row in self._ledger.rows(query)]

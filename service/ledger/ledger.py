@@ -121,12 +121,12 @@ class Ledger:
         is_file = self._engine.dialect.name == "sqlite" and url.database is not None
         return str(url.database) if is_file else url.render_as_string(hide_password=True)
 
-    def begin(self, change: NewBatch) -> None:
+    def begin(self, change: NewBatch, within: Transaction | None = None) -> None:
         """Record a change and the keys of its requests in one transaction.
 
         KeyBusy, and nothing is recorded, if another instance has begun or answered a request with one of the keys.
         """
-        with self._writing() as connection:
+        with self._writing(within) as connection:
             self.add_batch(connection, change)
 
     @contextmanager
@@ -175,12 +175,11 @@ class Ledger:
         snapshot_id: int | None,
         answers: Mapping[str, bytes] | None = None,
         writes: tuple[str, int] | None = None,
+        within: Transaction | None = None,
     ) -> None:
-        """Record the snapshot that a change made, or None if it made none.
-
-        In the same transaction: its responses by key id, and a table with the number of its WRITEs to count.
-        """
-        with self._writing() as connection:
+        """Record the snapshot that a change made, or None if it made none; with it, its responses by key id, and a
+        table with the number of its WRITEs to count."""
+        with self._writing(within) as connection:
             end_batch(connection, batch, snapshot_id)
             if answers:
                 step = update(keys).where(keys.c.id == bindparam("key_id")).values(answer=bindparam("body"))

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -91,6 +91,8 @@ class ManifestCache(Generic[T]):
 
 # One for the process, because the paths of manifests are globally unique. A file takes about 300 bytes.
 _known: ManifestCache[DataFile] = ManifestCache(100_000)
+# The manifests of manifest lists: PyIceberg reads a list each time, which takes 1 to 2 ms.
+_known_lists: ManifestCache[ManifestFile] = ManifestCache(20_000)
 _known_deletes: ManifestCache[tuple[str | None, int, str]] = ManifestCache(100_000)
 
 
@@ -100,7 +102,7 @@ def list_files(table: Table, snapshot_id: int | None = None) -> TableFiles:
     if snapshot is None:
         return TableFiles(())
     with translated():
-        manifests, io = snapshot.manifests(table.iceberg.io), table.iceberg.io
+        manifests, io = manifests_of(table, snapshot), table.iceberg.io
         files = _data_files(manifests, io)
         deleting = [manifest for manifest in manifests if _has_deletes(manifest)]
         return _with_deletes(files, deleting, io) if deleting else TableFiles(tuple(files))
@@ -163,7 +165,16 @@ def has_deletes(table: Table, snapshot_id: int | None = None) -> bool:
     """Whether the current (or the given) snapshot has delete files."""
     snapshot = _snapshot(table, snapshot_id)
     with translated():
-        return snapshot is not None and any(map(_has_deletes, snapshot.manifests(table.iceberg.io)))
+        return snapshot is not None and any(map(_has_deletes, manifests_of(table, snapshot)))
+
+
+def manifests_of(table: Table, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+    """The manifests of a snapshot; each list is read only once."""
+    found = _known_lists.get(snapshot.manifest_list)
+    if found is None:
+        found = tuple(snapshot.manifests(table.iceberg.io))
+        _known_lists.put(snapshot.manifest_list, found)
+    return found
 
 
 def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
@@ -176,7 +187,7 @@ def _has_deletes(manifest: ManifestFile) -> bool:
     return manifest.content == ManifestContent.DELETES and lists_live
 
 
-def _data_files(manifests: list[ManifestFile], io: FileIO) -> Iterator[DataFile]:
+def _data_files(manifests: Sequence[ManifestFile], io: FileIO) -> Iterator[DataFile]:
     listing = [m for m in manifests if m.content == ManifestContent.DATA]
     return _listed(listing, _known, lambda manifest: _read(manifest, io))
 

@@ -3,6 +3,7 @@ that have one of some values in a column."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,8 +28,16 @@ class PlacedRows:
     """Rows, with the file that each of them is in and its position there; both are empty if nobody needs them."""
 
     rows: pa.Table
-    files: Sequence[str] = ()
-    positions: Sequence[int] = ()
+    by_file: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """The positions of the rows of each file, in the order of the rows."""
+
+    @cached_property
+    def files(self) -> list[str]:
+        return [path for path, some in self.by_file.items() for _ in some]
+
+    @cached_property
+    def positions(self) -> list[int]:
+        return [number for some in self.by_file.values() for number in some]
 
 
 @dataclass
@@ -100,8 +109,7 @@ class FewRows:
 
         side_by_side = ExecutorFactory.get_or_create().map if len(paths) > 1 else map
         parts = [self.columns.empty_table(), *side_by_side(read, paths)]
-        files = [path for path in paths for _ in positions[path]]
-        return PlacedRows(pa.concat_tables(parts), files, [number for path in paths for number in positions[path]])
+        return PlacedRows(pa.concat_tables(parts), {path: positions[path] for path in paths})
 
     def _read(self, path: str, columns: pa.Schema, positions: Sequence[int] | None = None) -> pa.Table:
         self.check()
@@ -141,5 +149,5 @@ def searchable(kind: pa.DataType) -> bool:
     return not (kinds.is_nested(kind) or kinds.is_floating(kind))
 
 
-def _live(positions: Iterable[int], deleted: set[int]) -> list[int]:
-    return [position for position in positions if position not in deleted] if deleted else list(positions)
+def _live(positions: Sequence[int], deleted: set[int]) -> Sequence[int]:
+    return [position for position in positions if position not in deleted] if deleted else positions

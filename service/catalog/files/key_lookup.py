@@ -21,7 +21,7 @@ from pyiceberg.types import PrimitiveType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from service.catalog.files.columns import TooManyRows, UnreadableFile, read_columns
-from service.catalog.files.data_files import DataFile, files_in_partitions, list_files
+from service.catalog.files.data_files import DataFile, files_in_partitions, list_files, manifests_of
 from service.catalog.files.manifests import file_bounds
 from service.catalog.files.positions import positions as positions_of
 from service.catalog.tables import Table
@@ -283,7 +283,7 @@ def _every_bound(table: Table) -> dict[str, Bounds]:
     if snapshot is None:
         return found
     with translated():
-        for manifest in snapshot.manifests(io):
+        for manifest in manifests_of(table, snapshot):
             if manifest.content != ManifestContent.DATA:
                 continue
             with _bounds_lock:

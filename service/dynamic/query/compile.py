@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -57,11 +57,16 @@ class CompiledPlans:
     classes: tuple[str, ...]
     plan_for: Callable[[Set[int]], Steps] | None = None
     direct_for: Callable[[Set[int]], DirectChange | None] = lambda changed: None
+    _plans: dict[frozenset[int], IncrementalPlan] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def plan(self, changed: Set[int]) -> IncrementalPlan:
         assert self.plan_for is not None, "the query is not incremental"
-        steps, change = self.plan_for(changed)
-        return IncrementalPlan(_kept(steps, change), change, self.direct_for(changed))
+        found = self._plans.get(frozenset(changed))
+        if found is None:
+            steps, change = self.plan_for(changed)
+            found = IncrementalPlan(_kept(steps, change), change, self.direct_for(changed))
+            self._plans[frozenset(changed)] = found
+        return found
 
 
 def compile_query(

@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 from service.catalog.tables import Table
-from service.commits.commit import CommitResult, Commits, retried_if_changed
+from service.commits.commit import AlsoRecorded, CommitResult, Commits, retried_if_changed
 from service.commits.edit_base import base_of
 from service.commits.holds import SnapshotHolds
 from service.commits.local_rows import LocalResult, with_few_rows
@@ -19,6 +19,7 @@ from service.engine.session.engine import Engine
 from service.errors import CommitConflict
 from service.jobs.job import Job
 from service.jobs.jobs import Jobs
+from service.ledger.ledger import Transaction
 from service.model.dynamic.plan import IncrementalPlan
 from service.model.dynamic.state import REFRESH_STATE_PROPERTY, RefreshState
 from service.model.properties import edit_policy
@@ -28,6 +29,8 @@ OPERATION = "REFRESH_DYNAMIC_TABLE"
 """The operation of the commit, in the ledger."""
 Becomes = Callable[[Table, Compiled], ReinitialisedTable]
 """Of a table as it is, and of another query: what the table becomes in the commit with that query's rows."""
+Ended = Callable[[CommitResult, RefreshCounts, Transaction], object]
+"""Records, in the transaction that ends the commit's batch, what was done."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Computation:
     how: PlanOf | str
     """The plan, or SQL for the whole result."""
     becomes: Becomes | None = None
+    ended: Ended | None = None
     counts: RefreshCounts = field(default_factory=RefreshCounts)
 
     def run(self) -> CommitResult:
@@ -74,7 +78,6 @@ class Computation:
             if not same_rows(current, based_on.current_snapshot_id, current.current_snapshot_id):
                 _discard(one)  # others have changed rows that no query made: all of them are replaced
                 one = self._staged(current)
-            self.parts.jobs.tries(self.job, batch)
             ours = self.job.gate_for(self.parts.commits, batch)
 
             def gate() -> None:
@@ -85,10 +88,21 @@ class Computation:
             self.counts = one.counts
 
         try:
-            return self.parts.commits.commit(self.result, OPERATION, self.job.call, change)
+            also = AlsoRecorded(self._begun, self._ended)
+            made = self.parts.commits.commit(self.result, OPERATION, self.job.call, change, also=also)
+            self.job.end_recorded = made.recorded
+            return made
         finally:
             for _, one in ready:
                 _discard(one)
+
+    def _begun(self, batch: str, transaction: Transaction) -> None:
+        self.parts.jobs.tries(self.job, batch, within=transaction)
+
+    def _ended(self, made: CommitResult, transaction: Transaction) -> None:
+        if self.ended is not None:
+            self.ended(made, self.counts, transaction)
+        self.parts.jobs.end_within(self.job, transaction)
 
     def _staged(self, result: Table) -> StagedRefresh:
         summary = {REFRESH_STATE_PROPERTY: self.state.text(result.name.tenant)}
@@ -126,12 +140,13 @@ def computed(
     result: Table,
     compiled: Compiled,
     decision: Decision,
+    read: Sequence[RefreshSource],
     sources: Sequence[PinnedSource],
     state: RefreshState,
+    ended: Ended,
     becomes: Becomes | None = None,
-) -> tuple[CommitResult, RefreshCounts]:
+) -> CommitResult:
     """Compute a refresh and commit it, while its snapshots are kept; if the query is another one, with its columns."""
-    read = refresh_sources(compiled, sources, decision, reads_files=parts.reads_files)
 
     def plan_of(changed: Mapping[int, int]) -> IncrementalPlan:
         return compiled.query.plan(changed.keys())
@@ -139,15 +154,21 @@ def computed(
     by_change = decision.mode == "INCREMENTAL"
     stage: Callable[..., StagedRefresh] = stage_change if by_change else stage_all
     how = plan_of if by_change else compiled.query.full
-    work = Computation(parts, job, result, compiled, read, state, stage, how, becomes)
+    work = Computation(parts, job, result, compiled, read, state, stage, how, becomes, ended)
     with ExitStack() as held:
         for source, one in zip(sources, read, strict=True):
             # Also those between which there is a rewrite.
             ends = (end for part in one.changes for end in (part.old_id, part.new_id))
             for snapshot_id in {one.new_id, one.old_id, *ends}:
                 held.enter_context(parts.holds.reading(source.table.uuid, snapshot_id))
-        made = work.run()
-        return made, work.counts
+        return work.run()
+
+
+def is_computed_here(compiled: Compiled, sources: Sequence[RefreshSource]) -> bool:
+    """Whether a change is expected to be computed in this process, without a Spark job."""
+    changed = {one.number for one in sources if one.changes}
+    read = all(one.changed is not None for one in sources if one.changes)
+    return bool(changed) and read and compiled.query.plan(changed).direct is not None
 
 
 def refresh_sources(

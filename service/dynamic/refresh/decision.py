@@ -1,7 +1,8 @@
 """What a refresh has to do: nothing, compute the change, or compute the whole result; from metadata alone."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from service.catalog.files.data_files import list_files
@@ -16,6 +17,7 @@ from service.errors import InvalidRequest
 from service.ledger.dynamic_tables import RefreshRecord
 from service.model.dynamic.definition import Definition
 from service.model.dynamic.plan import RefreshMode
+from service.model.times import now_ms
 
 FIRST_BUILD, CURSOR_EXPIRED, RESULT_CHANGED = "FIRST_BUILD", "CURSOR_EXPIRED", "RESULT_CHANGED"
 DEFINITION_CHANGED, SCHEMA_CHANGED, REFRESH_MODE = "DEFINITION_CHANGED", "SCHEMA_CHANGED", "REFRESH_MODE"
@@ -72,8 +74,11 @@ class Situation:
     result: Table
     known: KnownResult
     sources: tuple[PinnedSource, ...]
-    measured: Sequence[MeasuredRefresh] = field(default=(), repr=False)
-    now_ms: int = 0
+
+    def is_same(self, other: "Situation") -> bool:
+        """Whether another one, of the same sources, has the same table and definition."""
+        before, after = self.result.metadata_location, other.result.metadata_location
+        return (self.definition, before, self.known) == (other.definition, after, other.known)
 
     @property
     def rebuild_reason(self) -> str | None:
@@ -98,6 +103,7 @@ class Situation:
         then = {} if state is None else {one.uuid: one.schema_id for one in state.sources}
         return [one for one in self.sources if then.get(one.table.uuid) != one.table.schema_id]
 
+    @cached_property
     def changes(self) -> tuple[SourceChange, ...]:
         """How each source changed since the last refresh."""
         found = []
@@ -112,18 +118,19 @@ def without_query(now: Situation) -> Decision | None:
     """The decision, if it does not depend on what the query reads: nothing has changed."""
     if now.rebuild_reason is not None or now.with_new_schema:
         return None
-    changes = now.changes()
+    changes = now.changes
     return None if any(one.ranges for one in changes) else Decision("NO_DATA", NO_CHANGES, changes)
 
 
-def decide(now: Situation, compiled: Compiled) -> Decision:
-    """The mode of a refresh whose query is known. Raises NotIncrementalNow if the definition does not allow it."""
+def decide(now: Situation, compiled: Compiled, measured: Callable[[], Sequence[MeasuredRefresh]]) -> Decision:
+    """The mode of a refresh whose query is known; `measured` gives its latest refreshes, newest first. Raises
+    NotIncrementalNow if the definition does not allow it."""
     mode, reason = now.definition.options.refresh_mode, now.rebuild_reason
     if reason is None and _reads_other_columns(now, compiled):
         reason = SCHEMA_CHANGED
     if reason is not None:
         return in_full(now, reason)
-    changes = now.changes()
+    changes = now.changes
     if not any(one.ranges for one in changes):
         return Decision("NO_DATA", NO_CHANGES, changes)
     if mode == "FULL":
@@ -134,7 +141,7 @@ def decide(now: Situation, compiled: Compiled) -> Decision:
     work = workload(changes)
     if mode != "AUTO":
         return Decision("INCREMENTAL", REFRESH_MODE, changes, work)
-    choice = choose(work, now.measured, now.definition.options.cardinality_threshold, now.now_ms)
+    choice = choose(work, measured(), now.definition.options.cardinality_threshold, now_ms())
     return _chosen(choice, changes, work)
 
 

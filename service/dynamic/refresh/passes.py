@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from contextvars import Context
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from typing import Literal
@@ -163,8 +164,15 @@ class _PassRun:
         with ThreadPoolExecutor(self.passes.parallelism, thread_name_prefix="firn-refresh") as pool:
             running: dict[Future[TableInPass], str] = {}
             while order.is_active():
-                for ready in order.get_ready():
-                    running[pool.submit(self._one, by_uuid[ready])] = ready
+                ready = order.get_ready()
+                if len(ready) == 1 and not running:
+                    # Not on another thread, for which the JVM would need another connection. As there, it is no
+                    # tenant's work.
+                    self.outcomes[ready[0]] = Context().run(self._one, by_uuid[ready[0]])
+                    order.done(ready[0])
+                    continue
+                for one in ready:
+                    running[pool.submit(self._one, by_uuid[one])] = one
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     uuid = running.pop(done)
                     self.outcomes[uuid] = done.result()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from service.catalog.lineage import ancestors, lineage, row_changes_between
+from service.catalog.lineage import ancestors, newest_first, row_changes_between
 from service.catalog.tables import Table
 from service.errors import RefreshHeldBack
 from service.ledger.dynamic_cursors import Cursors
@@ -68,7 +68,7 @@ def known_result(table: Table, cursors: Cursors | None) -> KnownResult:
 def newest_state(table: Table, at: int | None = None) -> tuple[int, RefreshState] | None:
     """What the rows of a result stand for, now or at a snapshot, and the snapshot that says so; None if it was not
     built yet, or if others have changed its rows."""
-    for commit in reversed(lineage(table, at)):
+    for commit in newest_first(table, at):
         state = state_of(commit.summary)
         if state is not None:
             return commit.snapshot_id, state
@@ -79,7 +79,7 @@ def newest_state(table: Table, at: int | None = None) -> tuple[int, RefreshState
 
 def last_known_result(table: Table, cursors: Cursors | None) -> KnownResult:
     """What a result stood for at its last refresh, whatever others have done to its rows since."""
-    states = (state_of(commit.summary) for commit in reversed(lineage(table)))
+    states = (state_of(commit.summary) for commit in newest_first(table))
     state = next((one for one in states if one is not None), None)
     return KnownResult(None) if state is None else _known(state, cursors)
 

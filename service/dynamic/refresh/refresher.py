@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +17,8 @@ from service.dynamic.compiling import Compiled, Compiler, rows_assumed
 from service.dynamic.definitions import Definitions
 from service.dynamic.freshness import lag_behind
 from service.dynamic.lag import LAG
-from service.dynamic.refresh.computation import Becomes, Committer, computed
+from service.dynamic.refresh.choice import MeasuredRefresh
+from service.dynamic.refresh.computation import Becomes, Committer, computed, is_computed_here, refresh_sources
 from service.dynamic.refresh.decision import (
     RESULT_CHANGED,
     Decision,
@@ -28,18 +29,18 @@ from service.dynamic.refresh.decision import (
     without_query,
 )
 from service.dynamic.refresh.pins import Bases, KnownResult, PinnedSource, is_later, known_result
+from service.dynamic.refresh.recorded import RecordedRefresh
 from service.engine.jobs.dynamic.job import RefreshCounts
-from service.errors import Cancelled, CommitConflict, FirnError, InvalidSchema, RowCountMismatch
+from service.errors import CommitConflict, InvalidSchema, RowCountMismatch
 from service.jobs.job import Job
 from service.jobs.jobs import ClaimTaken, Kind
-from service.ledger.dynamic_cursors import CursorRecords, Cursors
+from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import DynamicTable, RefreshRecord
-from service.metrics.catalogue import NONE
+from service.ledger.ledger import Transaction
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.dynamic.definition import Definition
-from service.model.dynamic.state import RefreshState, state_of
-from service.model.failures import internal_error
+from service.model.dynamic.state import RefreshState
 from service.model.times import now_ms
 
 log = logging.getLogger("firn.dynamic")
@@ -112,12 +113,12 @@ class Refresher:
 
         Raises what keeps it from being refreshed; then nothing was changed, and the failure is in its history.
         """
-        work = _Refresh(self, table, tuple(sources), bases, of, now_ms(), becomes)
+        work = _Refresh(self, table, tuple(sources), bases, of, becomes)
         result = self.parts.commits.find(table.name, table.uuid)
         if (done := work.at_once(result)) is not None:
             return done
         own = call.without_key(RefreshProgress())
-        with call.cancelling(own.cancel), self.claimed(result, own, waits=of.waits) as job:
+        with call.cancelling(own.cancel), self.claimed(result, own, waits=of.waits, also=work.recorded.begin) as job:
             return work.under_claim(job)
 
     def known(self, result: Table) -> KnownResult:
@@ -152,8 +153,15 @@ class Refresher:
         return replace(found, sources=tables)
 
     @contextmanager
-    def claimed(self, result: Table, call: Call, *, waits: bool = True) -> Iterator[Job]:
-        """A job that is the only one of all instances that refreshes a table.
+    def claimed(
+        self,
+        result: Table,
+        call: Call,
+        *,
+        waits: bool = True,
+        also: Callable[[Transaction], object] | None = None,
+    ) -> Iterator[Job]:
+        """A job that is the only one of all instances that refreshes a table; `also` is recorded with it.
 
         ClaimTaken if another instance does, at once or after a long wait. The claim of one that is gone passes on.
         """
@@ -164,7 +172,7 @@ class Refresher:
                 call.start_gate()
                 try:
                     claim = f"{REFRESH} {result.uuid}"
-                    job = held.enter_context(jobs.begin(REFRESH, result, progress, call, claim=claim))
+                    job = held.enter_context(jobs.begin(REFRESH, result, progress, call, claim=claim, also=also))
                     break
                 except ClaimTaken:
                     if tries and (not waits or time.monotonic() - began > _LONGEST_WAIT_S):
@@ -185,8 +193,23 @@ class _Refresh:
     sources: tuple[PinnedSource, ...]
     bases: Bases
     of: Pass
-    started_ms: int
     becomes: Becomes | None = None
+    _seen: Situation | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        record = RefreshRecord(
+            uuid.uuid4().hex,
+            self.of.id,
+            self.table.name,
+            self.table.uuid,
+            self.table.definition.version,
+            requested_by=self.of.requested_by,
+            pinned_ms=self.of.pinned_ms,
+            started_ms=now_ms(),
+        )
+        reads = {one.table.uuid: one.snapshot_id for one in self.sources}
+        parts = self.parts
+        self.recorded = RecordedRefresh(parts.definitions.records, parts.cursors, parts.metrics, record, reads)
 
     def at_once(self, result: Table) -> Refreshed | None:
         """The end of the refresh if no row has changed, which needs no claim; None if there is something to do."""
@@ -196,53 +219,73 @@ class _Refresh:
         decision = without_query(now)
         if decision is None:
             return None
-        self._complete_history(result, claimed=False)
+        self.recorded.complete_earlier(result, claimed=False)
         return self._unchanged(now, decision)
 
     def under_claim(self, job: Job) -> Refreshed:
-        result = self.parts.parts.commits.find(self.table.name, self.table.uuid)
-        if self.becomes is None:
-            now = self.parts.definitions.of(result)
-            if now.definition.version != self.table.definition.version:
-                raise CommitConflict(f"the query of {result.name.table} was replaced in the meantime; send it again")
-            self.table = now
-        self._complete_history(result, claimed=True)
-        if (done := self.at_once(result)) is not None:
-            return done
-        record = self._record()
         try:
-            return self._refreshed(job, result, record)
+            result = self.parts.parts.commits.find(self.table.name, self.table.uuid)
+            if self.becomes is None:
+                now = self.parts.definitions.of(result)
+                if now.definition.version != self.table.definition.version:
+                    name = result.name.table
+                    raise CommitConflict(f"the query of {name} was replaced in the meantime; send it again")
+                self.table = now
+            self.recorded.complete_earlier(result, claimed=True)
+            done = self.at_once(result)
+        except BaseException:
+            self.recorded.needless()
+            raise
+        if done is not None:
+            if done.record is None:
+                self.recorded.needless()
+            return done
+        try:
+            return self._refreshed(job, result)
         except BaseException as e:
-            self._failed(record, e)
+            self.recorded.fail(e)
             raise
 
-    def _refreshed(self, job: Job, result: Table, record: RefreshRecord) -> Refreshed:
+    def _refreshed(self, job: Job, result: Table) -> Refreshed:
         job.progress.phase = "planning"
-        latest = self.parts.definitions.records.refreshes_of(result.uuid, _MEASURED, state="done")
-        now = replace(self._situation(result), measured=measured_refreshes(latest, record.version))
+        now = self._situation(result)
         compiled = self.parts.compiled(now.definition, self.sources)
         if self.becomes is None:
             _check_columns(result, compiled)
-        decision = decide(now, compiled)
+        decision = decide(now, compiled, self._measured)
         if decision.mode == "NO_DATA":
             return self._unchanged(now, decision)
         job.progress.phase, job.progress.mode = "computing", decision.mode
-        record = replace(
-            record, mode=decision.mode, reason=decision.reason, sources=self.state.all, details=decision.details
-        )
-        self.parts.definitions.records.put_refresh(record)
-        self.parts.cursors.reading(result.uuid, {one.table.uuid: one.snapshot_id for one in self.sources})
-        began = time.monotonic()
         try:
-            made, counts = self._computed(job, result, compiled, decision)
+            return self._computed(job, now, compiled, decision)
         except RowCountMismatch as e:
             if decision.mode == "FULL":
                 raise
             log.error("%s lacks rows that its query had given, so all of it is computed: %s", result.name, e.message)
-            decision = in_full(now, RESULT_CHANGED)
-            record = replace(record, mode=decision.mode, reason=decision.reason, details=decision.details)
-            made, counts = self._computed(job, result, compiled, decision)
-        seconds = time.monotonic() - began
+            return self._computed(job, now, compiled, in_full(now, RESULT_CHANGED))
+
+    def _computed(self, job: Job, now: Situation, compiled: Compiled, decision: Decision) -> Refreshed:
+        recorded, state, began = self.recorded, self.state, time.monotonic()
+        recorded.note(mode=decision.mode, reason=decision.reason, sources=state.all, details=decision.details)
+        sources = refresh_sources(compiled, self.sources, decision, reads_files=self.parts.parts.reads_files)
+        if not is_computed_here(compiled, sources):
+            recorded.show()
+
+        def ended(made: CommitResult, counts: RefreshCounts, transaction: Transaction) -> None:
+            self._note_counts(counts, made, now, decision, time.monotonic() - began)
+            recorded.end(state, self._as_of_ms, transaction)
+
+        made = computed(
+            self.parts.parts, job, now.result, compiled, decision, sources, self.sources, state, ended, self.becomes
+        )
+        if not made.recorded:
+            recorded.end_anyway(state, self._as_of_ms)
+        recorded.count()
+        return Refreshed(self._source(made.after), recorded.record)
+
+    def _note_counts(
+        self, counts: RefreshCounts, made: CommitResult, now: Situation, decision: Decision, seconds: float
+    ) -> None:
         details = {
             **decision.details,
             "seconds": round(seconds, 3),
@@ -252,8 +295,7 @@ class _Refresh:
             "files_rewritten": counts.files_rewritten,
             LAG: None if now.known.state is None else lag_behind(now.known.bases, self.of.pinned),
         }
-        record = replace(
-            record,
+        self.recorded.note(
             rows_added=counts.inserted,
             rows_removed=counts.deleted,
             rows_unchanged=counts.unchanged,
@@ -261,12 +303,6 @@ class _Refresh:
             details={name: value for name, value in details.items() if value is not None},
             snapshot_id=made.snapshot_id,
         )
-        return self._done(made.after, record, self.state)
-
-    def _computed(
-        self, job: Job, result: Table, compiled: Compiled, decision: Decision
-    ) -> tuple[CommitResult, RefreshCounts]:
-        return computed(self.parts.parts, job, result, compiled, decision, self.sources, self.state, self.becomes)
 
     @property
     def state(self) -> RefreshState:
@@ -282,7 +318,15 @@ class _Refresh:
         return min([self.of.pinned_ms, *(one.as_of_ms for one in self.sources if one.as_of_ms is not None)])
 
     def _situation(self, result: Table) -> Situation:
-        return Situation(self.table.definition, result, self.parts.known(result), self.sources, now_ms=now_ms())
+        """The table and its sources; what was found out about them stays as long as they are the same."""
+        now = Situation(self.table.definition, result, self.parts.known(result), self.sources)
+        if self._seen is None or not self._seen.is_same(now):
+            self._seen = now
+        return self._seen
+
+    def _measured(self) -> Sequence[MeasuredRefresh]:
+        latest = self.parts.definitions.records.refreshes_of(self.table.uuid, _MEASURED, state="done")
+        return measured_refreshes(latest, self.table.definition.version)
 
     def _is_late(self, now: Situation) -> bool:
         """Whether the result stands for later rows of a source than this refresh has pinned."""
@@ -306,77 +350,16 @@ class _Refresh:
     def _unchanged(self, now: Situation, decision: Decision) -> Refreshed:
         """Nothing is written: the ledger remembers that the rows are right for later snapshots, too."""
         assert now.known.state is not None
-        record = replace(
-            self._record(),
-            mode=decision.mode,
-            reason=decision.reason,
-            sources=self.state.all,
-            snapshot_id=now.result.current_snapshot_id,
-        )
-        return self._done(now.result, record, replace(self.state, pass_id=now.known.state.pass_id))
+        recorded, state = self.recorded, self.state
+        snapshot_id = now.result.current_snapshot_id
+        recorded.note(mode=decision.mode, reason=decision.reason, sources=state.all, snapshot_id=snapshot_id)
+        recorded.end_anyway(replace(state, pass_id=now.known.state.pass_id), self._as_of_ms)
+        recorded.count()
+        return Refreshed(self._source(now.result), recorded.record)
 
-    def _done(self, result: Table, record: RefreshRecord, state: RefreshState) -> Refreshed:
-        """Record what was done. What cannot be recorded is found in the table by the next refresh."""
-        source = PinnedSource(result, record.snapshot_id, self.bases, self._as_of_ms)
-        record = replace(record, state="done", ended_ms=now_ms())
-        records, read = self.parts.definitions.records, {one.table.uuid for one in self.sources}
-        try:
-            self.parts.cursors.put(result.uuid, Cursors(state.pass_id, state.snapshots), read)
-            records.refreshed(result.uuid, self._as_of_ms)
-            records.put_refresh(record)
-        except FirnError as e:
-            log.error("the refresh of %s could not be recorded: %s", result.name, e.message)
-        self._count(record)
-        return Refreshed(source, record)
-
-    def _failed(self, record: RefreshRecord, failure: BaseException) -> None:
-        what = f"the refresh of {record.table}"
-        error = failure if isinstance(failure, FirnError) else internal_error(log, what, failure)
-        ended = replace(record, state="failed", error_code=error.code, error=error.message, ended_ms=now_ms())
-        try:
-            self.parts.definitions.records.put_refresh(ended)
-        except FirnError as e:
-            log.error("the failure of %s could not be recorded: %s", what, e.message)
-        if not isinstance(failure, Cancelled):
-            self._count(ended)
-
-    def _count(self, ended: RefreshRecord) -> None:
-        seconds = ((ended.ended_ms or 0) - ended.started_ms) / 1000
-        self.parts.metrics.refreshed(ended.mode or NONE, ended.state, seconds, ended.rows_added, ended.rows_removed)
-
-    def _record(self) -> RefreshRecord:
-        return RefreshRecord(
-            uuid.uuid4().hex,
-            self.of.id,
-            self.table.name,
-            self.table.uuid,
-            self.table.definition.version,
-            requested_by=self.of.requested_by,
-            pinned_ms=self.of.pinned_ms,
-            started_ms=self.started_ms,
-        )
-
-    def _complete_history(self, result: Table, *, claimed: bool) -> None:
-        """Record how refreshes ended whose process ended first: the table says whether they were committed. Without
-        the claim of the table, those that were not may still be in progress."""
-        records = self.parts.definitions.records
-        for left in records.refreshes_of(result.uuid, 10, state="running"):
-            made = next((one for one in result.snapshots() if _is_of(one.summary, left)), None)
-            if made is not None:
-                records.put_refresh(
-                    replace(left, state="done", snapshot_id=made.snapshot_id, ended_ms=made.timestamp_ms)
-                )
-            elif claimed:
-                why = "the service ended while it ran; nothing of it was committed"
-                records.put_refresh(
-                    replace(left, state="failed", error_code="UNAVAILABLE", error=why, ended_ms=now_ms())
-                )
-
-
-def _is_of(summary: Mapping[str, str], refresh: RefreshRecord) -> bool:
-    """Whether a snapshot was made by a refresh."""
-    state = state_of(summary)
-    return state is not None and (state.pass_id, state.definition) == (refresh.pass_id, refresh.version)
+    def _source(self, result: Table) -> PinnedSource:
+        """The refreshed table, as those that depend on it read it."""
+        return PinnedSource(result, self.recorded.record.snapshot_id, self.bases, self._as_of_ms)
 
 
 def _check_columns(result: Table, compiled: Compiled) -> None:

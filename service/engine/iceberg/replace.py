@@ -124,11 +124,16 @@ def _refresh_state(snapshot: Any) -> dict[str, str]:
 
 def append_files(iceberg: Any, files: Iterable[Any], batch: str) -> Any:
     """Iceberg's update that adds files, stamped with a batch, for `swap` to commit."""
-    here = same_thread()
-    update = iceberg.newAppend().scanManifestsWith(here).writeManifestsWith(here, 1).set(BATCH_PROPERTY, batch)
+    update = _on_this_thread(iceberg.newAppend()).set(BATCH_PROPERTY, batch)
     for file in files:
         update.appendFile(file)
     return update
+
+
+def _on_this_thread(update: Any) -> Any:
+    """The update, with its manifests read and written without pools, for which Iceberg polls every 10 ms."""
+    here = same_thread()
+    return update.scanManifestsWith(here).writeManifestsWith(here, 1)
 
 
 def _evolved(iceberg: Any, evolution: Evolution) -> Any:
@@ -149,7 +154,7 @@ def _update(table: Any, what: FileReplacement) -> Any:
         return append_files(table, what.new, what.batch)
     update = table.newRewrite() if what.keeps_rows else table.newOverwrite().validateNoConflictingDeletes()
     if not what.in_parallel:
-        update = update.scanManifestsWith(same_thread())
+        update = _on_this_thread(update)
     if what.based_on is not None:
         update = update.validateFromSnapshot(what.based_on)
     no_deletes = iceberg_class("util.DeleteFileSet").create()
@@ -169,7 +174,7 @@ def _row_delta(table: Any, what: FileReplacement) -> Any:
     update = table.newRowDelta().validateNoConflictingDeleteFiles().validateDeletedFiles()
     update = update.validateDataFilesExist(what.deletes_from)
     if not what.in_parallel:
-        update = update.scanManifestsWith(same_thread())
+        update = _on_this_thread(update)
     if what.based_on is not None:
         update = update.validateFromSnapshot(what.based_on)
     for file in what.new:

@@ -13,6 +13,8 @@ from service.engine.session.java import each, iceberg_class, string_list, texts
 from service.errors import RowCountMismatch
 
 _CHANGED = "another writer changed the same rows in the meantime"
+# More files are found in the metadata by Iceberg.
+_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class RowReplacement:
     tag: Tag | None = None
     evolve: Callable[[Any], Evolution] | None = None
     """Of the table's newest metadata, other columns or partitioning to commit with the files."""
+    no_deletes: bool = False
+    """Whether the snapshot `based_on` is known to have no delete files."""
     check: Callable[[Any], object] = lambda snapshot: None
     """Raises if the new snapshot must not be committed for another reason than its numbers of rows."""
 
@@ -70,9 +74,11 @@ def commit_rows(target: CommitTarget, change: RowReplacement, gate: Gate, *, ice
         iceberg = target.load() if iceberg is None else iceberg
         head = iceberg.currentSnapshot()
         head_id = None if head is None else int(head.snapshotId())
-        now = tasks(iceberg, head_id, change.touched) if change.touched and head_id is not None else None
+        now = None
+        if change.touched and head_id is not None and not _is_plain_removal(iceberg, change, head_id):
+            now = tasks(iceberg, head_id, change.touched)
         _check_untouched(iceberg, change, head_id, now)
-        old, void = _removed(change, now)
+        old, void = _removed(iceberg, change, now)
         if change.deleted and now is not None:
             deletes = write_deletes(iceberg, now, change.deleted)
             if deletes.rows != change.places and change.based_on != head_id:
@@ -86,7 +92,7 @@ def commit_rows(target: CommitTarget, change: RowReplacement, gate: Gate, *, ice
             _RowCheck(change, deletes, void).verify,
             void_deletes=iceberg_class("util.DeleteFileSet").of(void),
             new_deletes=() if deletes is None else deletes.files,
-            deletes_from=string_list(change.deleted.keys()),
+            deletes_from=string_list(change.deleted.keys()) if deletes is not None else None,
             summary=change.summary,
             tag=change.tag,
             evolution=None if change.evolve is None else change.evolve(iceberg.operations().current()),
@@ -113,8 +119,28 @@ def _check_untouched(iceberg: Any, change: RowReplacement, head_id: int | None, 
         raise FilesChanged(_CHANGED)
 
 
-def _removed(change: RowReplacement, now: Any) -> tuple[Any, list[Any]]:
+def _is_plain_removal(iceberg: Any, change: RowReplacement, head_id: int) -> bool:
+    """Whether the change only removes a few files, which are named by their paths alone: nothing was committed since,
+    no delete files apply to them, and they are in no partition. The commit itself finds them, or does not."""
+    if change.deleted or not change.no_deletes or len(change.removed) > _FEW or change.based_on != head_id:
+        return False
+    return iceberg.specs().size() == 1 and not iceberg.spec().isPartitioned()
+
+
+def _by_path(iceberg: Any, files: Mapping[str, int]) -> Any:
+    """Data files in no partition, as a Java set, by their paths and their numbers of rows; it is not read what else
+    the table's metadata says about them."""
+    found = iceberg_class("util.DataFileSet").create()
+    for path, rows in files.items():
+        file = iceberg_class("DataFiles").builder(iceberg.spec()).withPath(path).withFormat("parquet")
+        found.add(file.withRecordCount(rows).withFileSizeInBytes(0).build())
+    return found
+
+
+def _removed(iceberg: Any, change: RowReplacement, now: Any) -> tuple[Any, list[Any]]:
     """The files to remove, as a Java set, and the delete files that only apply to them."""
+    if now is None and change.removed:
+        return _by_path(iceberg, change.removed), []
     if not change.removed or now is None:
         return (None if not change.deleted else iceberg_class("util.DataFileSet").create()), []
     found = of_files(now, change.removed.keys())

@@ -7,7 +7,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from service.engine.session.java import ICEBERG, iceberg_class, java_class, reflected, shared
+from service.engine.session.java import ICEBERG, iceberg_class, java_class, kept, reflected
 from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.translate import EXPIRED, translated
@@ -201,7 +201,7 @@ def _speed_up_local_files(session: SparkSession, io: Any) -> None:
         pool.setAccessible(True)
         pool.set(None, same_thread())
     # Each job is sent all settings, and most of the thousand concern file systems that are not local.
-    io.setConf(shared(("local files",), lambda: _own_settings(session)))
+    io.setConf(_own_settings(session))
 
 
 def _own_settings(session: SparkSession) -> Any:
@@ -214,6 +214,7 @@ def _own_settings(session: SparkSession) -> Any:
     return settings
 
 
+@kept
 def same_thread() -> Any:
     """An executor that runs tasks on the calling thread. With a pool, Iceberg polls every 10 ms in several steps of a
     commit."""

@@ -7,6 +7,7 @@ JVM, because that takes several calls.
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from typing import Any
 
 from py4j.java_gateway import JavaClass, JavaMember, is_magic_member
@@ -48,8 +49,18 @@ class _StaticMethods(JavaClass):  # type: ignore[misc]  # Py4J ships no types
         return JavaMember(name, None, STATIC_PREFIX + self._fqn, self._gateway_client)
 
 
-def shared(key: tuple[str, ...], make: Callable[[], Any]) -> Any:
-    """A Java object that never changes, made once for each JVM. There are only so many keys."""
+def kept(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator for what makes a Java object that never changes, from texts: it is made once for each JVM."""
+
+    @wraps(make)
+    def found(*parts: str) -> Any:
+        return _shared((make.__module__, make.__qualname__, *parts), lambda: make(*parts))
+
+    return found
+
+
+def _shared(key: tuple[str, ...], make: Callable[[], Any]) -> Any:
+    """An object that never changes, made once for each JVM. There are only so many keys."""
     objects = gateway().__dict__.setdefault("_firn_shared", {})
     found = objects.get(key)
     if found is None:
@@ -61,12 +72,13 @@ def shared(key: tuple[str, ...], make: Callable[[], Any]) -> Any:
 def _made_of(what: str, parts: Iterable[Any], make: Callable[[], Any]) -> Any:
     """What is made of other objects: shared if they are."""
     keys = [part.__dict__.get("_firn_key") for part in parts]
-    return make() if None in keys else shared((what, *map(str, keys)), make)
+    return make() if None in keys else _shared((what, *map(str, keys)), make)
 
 
+@kept
 def reflected(name: str) -> Any:
     """The `java.lang.Class` of a class."""
-    return shared(("class", name), lambda: java_class("java.lang.Class").forName(name))
+    return java_class("java.lang.Class").forName(name)
 
 
 def is_a(error: Py4JJavaError, name: str) -> bool:
@@ -110,14 +122,24 @@ def strings(items: Any) -> list[str]:
 
 def collected(stream: Any) -> Any:
     """A Java list of the items of a stream."""
-    return stream.collect(java_class("java.util.stream.Collectors").toList())
+    return stream.collect(_to_list())
+
+
+@kept
+def _to_list() -> Any:
+    return java_class("java.util.stream.Collectors").toList()
 
 
 def texts(items: Any) -> dict[str, str]:
     """A Java map of texts, in one call."""
-    mapper = shared(("mapper",), lambda: java_class("com.fasterxml.jackson.databind.ObjectMapper")())
-    found: dict[str, str] = json.loads(str(mapper.writeValueAsString(items)))
+    found: dict[str, str] = json.loads(str(json_mapper().writeValueAsString(items)))
     return found
+
+
+@kept
+def json_mapper() -> Any:
+    """Java's JSON, to pass a collection in one call."""
+    return java_class("com.fasterxml.jackson.databind.ObjectMapper")()
 
 
 def mapped(items: Any, *steps: Any) -> Any:
@@ -138,14 +160,11 @@ def total(items: Any, *steps: Any) -> int:
     return int(mapped(items, *steps[:-1]).mapToLong(function(steps[-1], "ToLongFunction")).sum())
 
 
+@kept
 def method(owner: str, name: str, *parameters: str) -> Any:
     """A method handle: a class's public method, by its name and the classes of its parameters."""
-
-    def make() -> Any:
-        found = reflected(owner).getMethod(name, _classes(parameters))
-        return java_class(f"{_INVOKE}.MethodHandles").publicLookup().unreflect(found)
-
-    return shared(("method", owner, name, *parameters), make)
+    found = reflected(owner).getMethod(name, _classes(parameters))
+    return java_class(f"{_INVOKE}.MethodHandles").publicLookup().unreflect(found)
 
 
 def then(first: Any, second: Any) -> Any:
@@ -170,28 +189,28 @@ def function(handle: Any, interface: str = "Function") -> Any:
 
 def call_hidden(owner: str, name: str, target: Any, *arguments: tuple[str, Any]) -> Any:
     """Call a method that is not public; each argument comes with the class of its parameter."""
-    kinds = [kind for kind, _ in arguments]
-
-    def make() -> Any:
-        found = reflected(owner).getDeclaredMethod(name, _classes(kinds))
-        found.setAccessible(True)
-        return found
-
-    found = shared(("hidden method", owner, name, *kinds), make)
+    found = _hidden_method(owner, name, *(kind for kind, _ in arguments))
     return found.invoke(target, array("java.lang.Object", (value for _, value in arguments)))
+
+
+@kept
+def _hidden_method(owner: str, name: str, *parameters: str) -> Any:
+    found = reflected(owner).getDeclaredMethod(name, _classes(parameters))
+    found.setAccessible(True)
+    return found
 
 
 def construct_hidden(name: str, *arguments: Any) -> Any:
     """A new object of a class that is not public, by its only constructor with that number of parameters."""
+    return _hidden_constructor(name, str(len(arguments))).newInstance(array("java.lang.Object", arguments))
 
-    def make() -> Any:
-        found = reflected(name).getDeclaredConstructors()
-        [constructor] = [one for one in found if one.getParameterCount() == len(arguments)]
-        constructor.setAccessible(True)
-        return constructor
 
-    constructor = shared(("hidden constructor", name, str(len(arguments))), make)
-    return constructor.newInstance(array("java.lang.Object", arguments))
+@kept
+def _hidden_constructor(name: str, parameters: str) -> Any:
+    found = reflected(name).getDeclaredConstructors()
+    [constructor] = [one for one in found if one.getParameterCount() == int(parameters)]
+    constructor.setAccessible(True)
+    return constructor
 
 
 def _classes(names: Iterable[str]) -> Any:

@@ -50,6 +50,14 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(catalog, make_table(catalog, partitioned=True))
 
 
+def test_the_list_of_a_snapshot_s_manifests_is_read_once(shop: Shop) -> None:
+    append(shop.made, "de", "fr")
+    for lists in (1, 0):
+        table, io = shop.look()
+        assert len(list_files(table).data) == 2
+        assert sum("snap-" in path for path in io.opened) == lists
+
+
 def as_pyiceberg_reads_them(table: Table) -> list[DataFile]:
     """The same files, by PyIceberg's own reading of everything."""
     snapshot = table.iceberg.current_snapshot()

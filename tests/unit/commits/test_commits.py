@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from sqlalchemy import select
 
 from service.catalog.tables import Table
 from service.commits.batches import MAKE
-from service.commits.commit import TRIES, CommitFunction
+from service.commits.commit import TRIES, AlsoRecorded, CommitFunction, CommitResult
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -22,6 +23,7 @@ from service.errors import (
     OutcomeUnknown,
     TableNotFound,
 )
+from service.ledger.ledger import Transaction
 from service.ledger.schema import batches
 from service.ledger.table_records import DROP
 from service.model.call import Call
@@ -199,6 +201,47 @@ def test_a_ledger_that_is_silent_after_the_commit_does_not_make_a_failure_of_it(
     setup.ledger.mute = frozenset()
     assert setup.restarted().commits.batches.recover() == 1
     assert setup.notes() == [("done", made)]
+
+
+def test_what_is_recorded_with_a_change_is_recorded_with_its_batch_and_with_its_end(setup: CommitSetup) -> None:
+    seen: list[object] = []
+
+    def record(what: object, transaction: Transaction) -> None:
+        at = transaction.connection.execute(select(batches.c.state)).scalars().all()
+        seen.append((what, at))
+
+    made = setup.commits.commit(
+        setup.catalog.load(ORDERS), "WRITE", ASK, setup.append, also=AlsoRecorded(record, record)
+    )
+    [(batch, begun), (ended, done)] = seen
+    assert (begun, done) == (["begun"], ["done"])
+    assert made == replace(ended, recorded=True)
+    assert made.snapshot is not None
+    assert setup.catalog.load(ORDERS).committed_by(batch) == made.snapshot
+
+
+def test_a_change_is_not_tried_if_what_belongs_to_it_cannot_be_recorded(setup: CommitSetup) -> None:
+    def refuse(batch: str, transaction: Transaction) -> None:
+        raise InvalidQuery("no")
+
+    with pytest.raises(InvalidQuery):
+        setup.commits.commit(
+            setup.catalog.load(ORDERS), "WRITE", ASK, setup.append, also=AlsoRecorded(refuse, lambda made, _: None)
+        )
+    assert (setup.notes(), setup.history()) == ([], 0)
+
+
+def test_an_end_that_cannot_be_recorded_with_what_belongs_to_it_is_found_later(setup: CommitSetup) -> None:
+    def fail(made: CommitResult, transaction: Transaction) -> None:
+        raise LedgerUnavailable("the disk is full")
+
+    also = AlsoRecorded(lambda batch, _: None, fail)
+    made = setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", ASK, setup.append, also=also)
+    assert made.snapshot is not None
+    assert not made.recorded
+    assert setup.notes() == [("begun", None)]
+    setup.commits.batches.resolve()
+    assert setup.notes() == [("done", made.snapshot_id)]
 
 
 def test_a_change_that_cannot_be_noted_is_not_tried(setup: CommitSetup) -> None:

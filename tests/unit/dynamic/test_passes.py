@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.errors import Cancelled, InvalidQuery, StorageUnavailable
+from service.fairness.shares import SERVICE, work_of, working_for
 from service.jobs.jobs import Jobs
 from service.model.call import Call
 from service.model.dynamic.state import RefreshState, state_of
@@ -77,6 +78,18 @@ def test_rows_that_come_during_a_pass_wait_for_the_next_one(diamond: Refreshing)
     diamond.refresh("top")
     orders = diamond.load("orders").uuid
     assert {state(diamond, name).snapshots[orders] for name in ("left", "right", "top")} == {pinned}
+
+
+def test_a_chain_is_refreshed_on_the_thread_of_the_request_as_nobody_s_work(tmp_path: Path) -> None:
+    world = Refreshing(tmp_path)
+    world.base("orders")
+    world.dynamic("totals", "orders")
+    world.dynamic("top", "totals")
+    seen: list[tuple[int, str]] = []
+    world.engine.before = lambda step, table: seen.append((threading.get_ident(), working_for()))
+    with work_of("acme"):
+        world.refresh("top")
+    assert set(seen) == {(threading.get_ident(), SERVICE)}
 
 
 def test_branches_are_refreshed_in_parallel(diamond: Refreshing) -> None:

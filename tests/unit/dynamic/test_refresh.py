@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.types import StringType
+from sqlalchemy import event
 
 from service.commits.compared import changes_between
 from service.dynamic.graph import Graph
-from service.errors import RowCountMismatch
+from service.errors import LedgerUnavailable, RowCountMismatch
 from service.ledger.dynamic_tables import RefreshRecord
+from service.ledger.ledger import Transaction
 from service.model.dynamic.definition import DEFINITION_PROPERTY, DynamicOptions
 from service.model.dynamic.state import state_of
 from tests.support.refreshing import INCREMENTAL, STRICT, Refreshing, expire
@@ -205,6 +207,8 @@ def test_a_query_that_is_replaced_during_a_pass_is_refreshed_by_the_next_one(wor
 
     world.definitions.graph = graph  # type: ignore[method-assign]
     assert world.refresh("totals") == {"totals": "failed COMMIT_CONFLICT"}
+    assert world.records.refreshes_of(declared.uuid, 10) == []
+    assert not world.cursors.needed(declared.sources[0].uuid)
     world.definitions.graph = found  # type: ignore[method-assign]
     assert world.refresh("totals") == {"totals": "FULL FIRST_BUILD"}
     assert world.engine.done[-1].snapshots == (world.load("others").current_snapshot_id,)
@@ -230,6 +234,39 @@ def test_a_new_column_that_the_query_does_not_read_is_no_change(world: Refreshin
     with world.load("orders").iceberg.update_schema() as update:
         update.add_column("more", StringType())
     assert world.refresh("totals") == {"totals": "NO_DATA NO_CHANGES"}
+
+
+def test_a_refresh_writes_to_the_ledger_with_its_claim_its_mode_its_batch_and_its_end(world: Refreshing) -> None:
+    world.base("orders")
+    world.dynamic("totals", "orders")
+    world.refresh("totals")
+    world.add("orders")
+    writes: list[object] = []
+    event.listen(world.ledger._engine, "commit", writes.append)
+    assert world.refresh("totals") == {"totals": "INCREMENTAL THRESHOLD"}
+    assert len(writes) == 4
+
+
+def test_an_end_that_cannot_be_recorded_with_the_commit_is_found_by_the_next_refresh(world: Refreshing) -> None:
+    world.base("orders")
+    table = world.dynamic("totals", "orders")
+    world.refresh("totals")
+    world.add("orders")
+    put = world.cursors.put
+
+    def fails(*_: object) -> None:
+        raise LedgerUnavailable("the disk is full")
+
+    object.__setattr__(world.cursors, "put", fails)
+    assert world.refresh("totals") == {"totals": "INCREMENTAL THRESHOLD"}
+    [running, *_] = world.records.refreshes_of(table.uuid, 10)
+    assert running.state == "running"
+    object.__setattr__(world.cursors, "put", put)
+    assert world.refresh("totals") == {"totals": "NO_DATA NO_CHANGES"}
+    assert [one.state for one in world.records.refreshes_of(table.uuid, 10)] == ["done"] * 3
+    assert world.jobs.records.unfinished() == []
+    world.commits.batches.resolve()
+    assert world.ledger.unfinished() == []
 
 
 def test_the_history_says_what_each_refresh_did(world: Refreshing) -> None:
@@ -302,9 +339,9 @@ def test_a_refresh_whose_process_ended_is_completed_by_the_next_one(world: Refre
             dead.append(now)
             raise Died
 
-    def put_unless_it_ended(record: RefreshRecord) -> None:
+    def put_unless_it_ended(record: RefreshRecord, within: Transaction | None = None) -> None:
         if not dead:
-            put(record)
+            put(record, within)
 
     world.engine.before = die
     put, world.records.put_refresh = world.records.put_refresh, put_unless_it_ended  # type: ignore[method-assign]

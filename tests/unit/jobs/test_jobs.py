@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from service.errors import Cancelled, CatalogUnavailable, CommitConflict, Ledger
 from service.jobs.job import BulkProgress, Job
 from service.jobs.jobs import ClaimTaken, Jobs
 from service.ledger.jobs import JobRecords
+from service.ledger.ledger import Transaction
 from service.model.call import Call
 from service.model.names import TableName
 from service.model.schema.types import Field, Primitive, TableSchema
@@ -47,10 +49,10 @@ class Process(Jobs):
         self._table = world.table
         super().__init__(composed.parts[JobRecords], self.commits)
 
-    def tries(self, job: Job, batch: str, promise: bytes | None = None) -> None:
+    def tries(self, job: Job, batch: str, promise: bytes | None = None, within: Transaction | None = None) -> None:
         """As a load does: the batch is noted before."""
         self.commits.batches.begin(batch, self._table, "WRITE", [Call("r")])
-        super().tries(job, batch, promise)
+        super().tries(job, batch, promise, within)
 
 
 @pytest.fixture
@@ -541,3 +543,53 @@ def test_only_one_unfinished_job_has_a_claim(world: World) -> None:
     with process.begin("REFRESH", table, BulkProgress(), call, claim="refresh t") as job:
         assert job.live
     assert process.records.unfinished() == []
+
+
+def test_an_end_that_was_recorded_with_something_else_is_not_recorded_again(world: World) -> None:
+    jobs = world.process()
+    with jobs.begin("REFRESH", world.table, BulkProgress(), Call()) as job:
+        with jobs.ledger.transaction() as transaction:
+            jobs.end_within(job, transaction)
+        job.end_recorded = True
+        jobs.records.end = _must_not_be_called  # type: ignore[method-assign]
+    assert jobs.records.unfinished() == []
+
+
+def test_an_end_whose_transaction_failed_is_recorded_by_itself(world: World) -> None:
+    jobs = world.process()
+    with jobs.begin("REFRESH", world.table, BulkProgress(), Call()) as job:
+        with suppress(LedgerUnavailable), jobs.ledger.transaction() as transaction:
+            jobs.end_within(job, transaction)
+            raise LedgerUnavailable("the disk is full")
+        assert [one.id for one in jobs.records.unfinished()] == [job.id]
+    assert jobs.records.unfinished() == []
+
+
+def test_a_failure_after_an_end_that_was_recorded_counts(world: World) -> None:
+    jobs = world.process()
+    with suppress(NotFound), jobs.begin("REFRESH", world.table, BulkProgress(), Call()) as job:
+        with jobs.ledger.transaction() as transaction:
+            jobs.end_within(job, transaction)
+        job.end_recorded = True
+        raise NotFound("gone")
+    found = jobs.records.find(job.id)
+    assert found is not None
+    assert found.state == "failed"
+
+
+def test_what_is_recorded_with_a_claim_is_not_recorded_without_it(world: World) -> None:
+    jobs = world.process()
+    seen: list[str] = []
+
+    def begin(who: str) -> AbstractContextManager[Job]:
+        return jobs.begin(
+            "REFRESH", world.table, BulkProgress(), Call(), claim="it", also=lambda transaction: seen.append(who)
+        )
+
+    with begin("first"), pytest.raises(ClaimTaken), begin("second"):
+        raise AssertionError
+    assert seen == ["first"]
+
+
+def _must_not_be_called(*_: object) -> None:
+    raise AssertionError

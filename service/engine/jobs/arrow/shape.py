@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from service.engine.jobs.arrow.files import FileShape, field, local_path
 from service.engine.jobs.arrow.statistics import ColumnStatistics, missing_statistics
-from service.engine.session.java import iceberg_class, java_class, reflected, texts
+from service.engine.session.java import iceberg_class, java_class, json_mapper, reflected, texts
 from service.engine.session.rows import PRIMITIVES
 from service.engine.session.spark_types import SparkSession
 
@@ -105,7 +105,7 @@ def _with_nans(metrics: Any, counts: Mapping[int, int]) -> Any:
         return metrics
     counted = {key: number for key, number in counts.items() if metrics.valueCounts().containsKey(key)}
     # As text, because Py4J would make them numbers of another Java class.
-    mapper = java_class(_JSON)()
+    mapper = json_mapper()
     kinds = (reflected(f"java.{name}") for name in ("util.HashMap", "lang.Integer", "lang.Long"))
     by_id = mapper.readValue(json.dumps(counted), mapper.getTypeFactory().constructMapType(*kinds))
     rest = (metrics.columnSizes(), metrics.valueCounts(), metrics.nullValueCounts(), by_id)

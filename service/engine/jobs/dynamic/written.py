@@ -48,6 +48,7 @@ class RefreshFiles:
             self.going.places.in_files(hits.keys() - removed.keys()),
             removed,
             self.job.summary,
+            no_deletes=not base.has_deletes,
         )
         counts = RefreshCounts(
             inserted=self.net.came,

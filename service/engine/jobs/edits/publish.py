@@ -48,6 +48,8 @@ class StagedEdit:
     summary: Mapping[str, str]
     evolve: Callable[[Any], Evolution] | None = None
     """Of the table's newest metadata, other columns or partitioning to commit with the files."""
+    no_deletes: bool = False
+    """Whether the table is known to have no delete files."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,7 @@ def commit_staged(staged: StagedEdit, batch: str, gate: Gate, tag: Tag | None = 
         staged.summary,
         tag,
         staged.evolve,
+        staged.no_deletes,
     )
     return commit_rows(staged.target, change, gate)
 
