@@ -114,6 +114,7 @@ def test_random_records_change_the_table_as_they_change_a_dict(firn: Firn, tenan
         assert shown(table.rows()) == [rows[i] for i in sorted(rows)]
 
 
+@pytest.mark.thorough
 def test_keys_that_occur_twice_are_refused_or_the_last_one_counts(firn: Firn, tenant: str) -> None:
     table = Merged(firn, tenant)
     records = [{"id": 1, "n": 1}, {"id": 2, "n": 2}, {"id": 3, "n": 3}, {"id": 2, "n": 4}, {"id": 1, "n": 5}]
@@ -153,6 +154,7 @@ def test_it_is_undone_repeated_and_backed_up_like_an_upsert(firn: Firn, tenant: 
     assert table.rows() == before
 
 
+@pytest.mark.thorough
 def test_older_rows_of_a_key_are_replaced_if_asked(firn: Firn, tenant: str) -> None:
     table = Merged(firn, tenant)
     for n in range(3):

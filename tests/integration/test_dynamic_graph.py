@@ -40,13 +40,15 @@ class Orders:
             firn, tenant, "customers", schema={"fields": {"customer": long, "region": long}}, properties=properties
         )
         self.customers.write(*({"customer": n, "region": n % 3} for n in range(CUSTOMERS)))
-        for pair in range(20):
-            self.add(pair)
+        self.add(*range(20))
 
-    def add(self, pair: int) -> None:
-        amounts = enumerate((pair, -pair))
+    def add(self, *pairs: int) -> None:
         self.orders.write(
-            *({"id": 2 * pair + i, "pair": pair, "customer": pair % CUSTOMERS, "amount": n} for i, n in amounts)
+            *(
+                {"id": 2 * pair + i, "pair": pair, "customer": pair % CUSTOMERS, "amount": n}
+                for pair in pairs
+                for i, n in enumerate((pair, -pair))
+            )
         )
 
     def changers(self) -> list[Callable[[int], Any]]:
@@ -122,5 +124,5 @@ _COUNTS = {
 def _work_until(stop: threading.Event, change: Callable[[int], Any]) -> None:
     for number in itertools.count():
         change(number)
-        if stop.wait(0.05):
+        if stop.wait(0.2):
             return

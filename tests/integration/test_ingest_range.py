@@ -92,6 +92,7 @@ def test_the_first_file_gives_the_columns_of_a_table_without_a_dataset(firn: Fir
     assert table.rows(sort=["id"]) == [{"id": 1, "what": "a"}, {"id": 2, "what": "3"}]
 
 
+@pytest.mark.thorough
 def test_columns_that_files_of_one_commit_add_are_all_kept(firn: Firn, tenant: str, tmp_path: Path) -> None:
     dataset = {"columns": [{"name": "id", "type": "BIGINT"}], "on_drift": {"new": "evolve", "missing": "ignore"}}
     table = IngestedTable(firn, tenant, tmp_path, dataset=dataset)

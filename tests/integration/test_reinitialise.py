@@ -117,13 +117,16 @@ def test_an_empty_table_can_be_reinitialised(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     "sent",
-    [
-        {"split_points": POINTS},
-        {"split_points": "g\nn\nt"},
-        {"split_points": "g\r\nn\r\nt\r\n"},
-        {"split_points": encoded(POINTS), "split_points_base64": True},
-        {"split_points": "\n".join(encoded(POINTS)), "split_points_base64": True},
-    ],
+    thorough_after(
+        1,
+        [
+            {"split_points": POINTS},
+            {"split_points": "g\nn\nt"},
+            {"split_points": "g\r\nn\r\nt\r\n"},
+            {"split_points": encoded(POINTS), "split_points_base64": True},
+            {"split_points": "\n".join(encoded(POINTS)), "split_points_base64": True},
+        ],
+    ),
     ids=["list", "lines", "lines of Windows", "base64 list", "base64 lines"],
 )
 def test_files_land_in_the_ranges_asked_for_however_they_were_sent(shop: Shop, sent: dict[str, Any]) -> None:

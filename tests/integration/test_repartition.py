@@ -142,6 +142,7 @@ def test_a_table_that_is_partitioned_like_this_is_left_alone(firn: Firn, tenant:
     assert table.ids() == list(range(20))
 
 
+@pytest.mark.thorough
 def test_files_that_another_program_left_in_an_older_partitioning_are_all_that_is_rewritten(
     firn: Firn, tenant: str
 ) -> None:
@@ -297,7 +298,7 @@ def test_an_expression_that_fails_names_its_column_and_a_row(firn: Firn, tenant:
     assert error["details"]["row"]["id"] == 3
 
 
-@pytest.mark.parametrize("validate", [True, False])
+@pytest.mark.parametrize("validate", thorough_after(1, [True, False]))
 def test_rows_that_got_lost_on_their_way_are_missed(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, validate: bool
 ) -> None:
@@ -354,6 +355,7 @@ def test_a_plan_says_what_would_be_rewritten_and_changes_nothing(firn: Firn, ten
     assert not table.repartition(partition=BY_PRODUCT, dry_run=True)["plan"]["files_removed"]
 
 
+@pytest.mark.thorough
 def test_with_delete_source_the_old_files_are_deleted_at_once(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant)
     table.fill(2)

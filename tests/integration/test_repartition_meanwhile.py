@@ -96,7 +96,8 @@ def test_an_edit_that_waited_for_the_last_round_finds_the_new_layout_and_columns
     assert {row.get("twice", 2 * row["price"]) - 2 * row["price"] for row in table.rows()} == {0}
 
 
-@pytest.mark.parametrize("times", thorough_after(1, [1, 9]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("times", [1, 9])
 def test_programs_that_append_in_the_moment_of_the_commit_are_not_passed_over(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
@@ -212,6 +213,7 @@ def test_a_repartition_in_the_background_shows_its_progress_and_can_be_cancelled
     assert table.rows() == before
 
 
+@pytest.mark.thorough
 def test_two_repartitions_of_one_table_happen_one_after_the_other(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant)
     table.fill(2)

@@ -253,6 +253,7 @@ class TestUndo:
         shop.undo(gone)
         assert shop.lefts() == {1: 1}
 
+    @pytest.mark.thorough
     def test_later_commits_that_touched_its_rows_name_their_requests(self, shop: Shop) -> None:
         shop.ok("WRITE", records=[row(1, 1), row(2, 2), row(3, 3)])
         first = shop.firn.ok(shop.upsert({"id": 1, "left": 10}, {"id": 2, "left": 20}))
@@ -303,6 +304,7 @@ def test_older_files_are_read_as_the_table_has_their_columns_now(firn: Firn, ten
     assert shop.rows() == [{"id": 1, "left": 5, "x": "new"}, {"id": 2, "left": 6, "x": None}]
 
 
+@pytest.mark.thorough
 @IN_ONE_LAYOUT
 def test_small_files_do_not_pile_up_where_rows_are_changed_one_by_one(shop: Shop) -> None:
     shop.ok("WRITE", records=[row(n) for n in range(10)])

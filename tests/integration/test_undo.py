@@ -148,6 +148,7 @@ def test_a_delete_is_taken_back_whether_it_took_whole_files_or_some_rows(shop: S
     assert shop.rows() == [(1, "a", 1), (1, "a", 1), (2, "b", None), (3, "c", 3), (9, "z", 9)]
 
 
+@pytest.mark.thorough
 def test_an_edit_is_taken_back_that_wrote_a_small_file_again_and_deleted_rows_of_a_large_one_by_place(
     firn: Firn, tenant: str
 ) -> None:
@@ -663,6 +664,7 @@ def test_a_bulk_load_is_undone(shop: Shop) -> None:
     assert (answer["records_removed"], shop.rows()) == (498, [(1, "a", 1)])
 
 
+@pytest.mark.thorough
 def test_while_others_write_an_undo_takes_back_its_change_and_nothing_else(shop: Shop) -> None:
     shop.write(*((i, "old", i) for i in range(20)))
     wrong = shop.update(-1, kind="old")
