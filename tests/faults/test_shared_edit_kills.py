@@ -44,7 +44,7 @@ def victim(service: RestartedService) -> Iterator[Victim]:
     return made
 
 
-@pytest.mark.thorough  # tests/faults/test_kills.py kills edits of every kind, and test_bulk_upsert_kills.py those by key
+@pytest.mark.thorough  # test_kills.py kills edits of every kind, test_bulk_upsert_kills.py others by key
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("point", [SWAPPED, METADATA_WRITTEN], ids=str)
 def test_edits_that_share_a_commit_are_neither_lost_nor_doubled_nor_miscounted(victim: Victim, point: Point) -> None:
