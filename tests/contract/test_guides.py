@@ -36,7 +36,9 @@ PAGES = sorted(
 )
 REQUESTS_ONLY = "docs/reference/queries.md"
 # What these do is in the walk-through of examples/sales too, or in the examples of the operations.
-COSTLY = {f"docs/how-to/{page}.md" for page in ("daily-files", "load-files", "repartition")} | {REQUESTS_ONLY}
+COSTLY = {f"docs/how-to/{page}.md" for page in ("daily-files", "dynamic-tables", "load-files", "repartition")} | {
+    REQUESTS_ONLY
+}
 
 
 @pytest.mark.parametrize("page", thorough_except({*PAGES} - COSTLY, [*PAGES, REQUESTS_ONLY]))

@@ -182,6 +182,7 @@ def test_one_that_is_cancelled_changes_nothing(firn: Firn, tenant: str) -> None:
     assert [row["n"] for row in table.rows()] == [1]
 
 
+@pytest.mark.thorough
 def test_it_merges_into_partitions_and_into_a_table_without_rows(firn: Firn, tenant: str) -> None:
     table = Merged(firn, tenant, partition={"partitions": [{"field": "name"}]})
     rows = b"".join(b"%d,p%d,%d\n" % (i, i % 3, i) for i in range(30))

@@ -265,6 +265,7 @@ def test_writers_are_never_refused_by_compactions_beside_them(firn: Firn, tenant
     assert ([row["id"] for row in shop.rows()], shop.description["file_count"]) == (expected, 1)
 
 
+@pytest.mark.thorough
 def test_readers_are_never_refused_by_compactions_beside_them(firn: Firn, tenant: str) -> None:
     """A query sees the rows as they were before or after a compaction: all of them, each once."""
     shop = Shop(firn, tenant)

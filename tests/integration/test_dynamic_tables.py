@@ -307,6 +307,7 @@ def test_a_partitioned_result_keeps_its_layout_and_needs_its_column(shop: Shop) 
     assert "partitioned by 'name'" in shop.refused(without, "INVALID_REQUEST")["message"]
 
 
+@pytest.mark.thorough
 def test_a_column_that_others_read_is_not_taken_away_unless_that_is_confirmed(shop: Shop) -> None:
     shop.create()
     reads = "SELECT name, sum(amount) AS n FROM details GROUP BY name"

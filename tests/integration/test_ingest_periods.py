@@ -31,6 +31,7 @@ def exported(folder: Path) -> dict[str, list[int]]:
     return {path.name: sorted(pq.read_table(path)["id"].to_pylist()) for path in sorted((folder / "out").iterdir())}
 
 
+@pytest.mark.thorough
 def test_the_days_of_a_period_become_one_file(firn: Firn, tenant: str, tmp_path: Path) -> None:
     sales = weekly(firn, tenant, tmp_path)
     sales.ingest("2024-01-08", HEADER + row(8))

@@ -11,7 +11,7 @@ from service.errors import InvalidQuery, RowCountMismatch
 from service.model.dynamic.plan import WEIGHT, IncrementalPlan, ReplacedKeys, Step, WeightedRows
 from service.model.schema.partition import PartitionField
 from tests.harness import Firn
-from tests.support.marks import thorough_after, thorough_except
+from tests.support.marks import thorough_except
 from tests.support.refreshed import RefreshedTable
 from tests.support.tables import ServedTable
 
@@ -87,6 +87,7 @@ def local(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
+@pytest.mark.thorough
 def test_rows_come_and_go_as_often_as_the_query_gives_them(firn: Firn, local: bool, facts: ServedTable) -> None:
     result = RefreshedTable(firn, [facts], FILTERED, BY_ROWS, local=local)
     assert result.build().inserted == 21
@@ -100,7 +101,8 @@ def test_rows_come_and_go_as_often_as_the_query_gives_them(firn: Firn, local: bo
     assert checked(result).deleted == 2
 
 
-@pytest.mark.parametrize("local", thorough_after(1, [True, False]), ids=["few", "many"], indirect=True)
+@pytest.mark.thorough
+@pytest.mark.parametrize("local", [True, False], ids=["few", "many"], indirect=True)
 def test_both_sides_of_a_join_change_at_once(
     firn: Firn, local: bool, facts: ServedTable, customers: ServedTable
 ) -> None:

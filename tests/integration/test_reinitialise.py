@@ -109,6 +109,7 @@ def test_nobody_is_asked_to_confirm_what_would_be_refused(shop: Shop) -> None:
     assert shop.refused("TABLE_NOT_FOUND", confirm=False, table="nosuch")
 
 
+@pytest.mark.thorough
 def test_an_empty_table_can_be_reinitialised(shop: Shop) -> None:
     assert shop.afresh(split_points=POINTS)["records_deleted"] == 0
     shop.write("a")
@@ -182,6 +183,7 @@ class TestEveryWay:
         assert split.keys() == ["p", "u", "z", "za", "zo"]
         split.check_ranges()
 
+    @pytest.mark.thorough
     def test_bulk_loads_compactions_and_repartitions(self, split: Shop) -> None:
         for _ in range(3):
             split.load(*"ahozbipy")

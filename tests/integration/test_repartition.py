@@ -328,6 +328,7 @@ def test_the_checksum_is_that_of_the_rows_wherever_they_lie(firn: Firn, tenant: 
     assert table.repartition(partition={"partitions": []})["stats"]["checksum"] not in sums
 
 
+@pytest.mark.thorough
 def test_a_file_with_more_rows_than_batch_size_is_rewritten_in_parts(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant, partition={"partitions": []})
     table.write_rows(*range(30))

@@ -55,6 +55,7 @@ def test_what_others_commit_meanwhile_is_in_the_result(
     assert table.on_disk() == table.in_snapshots()
 
 
+@pytest.mark.thorough
 def test_the_table_is_what_it_was_until_it_is_what_it_shall_be(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_the_new_table_has_the_rows_columns_and_properties_and_the_source_stays(
     assert new.repartition(partition={"partitions": []})["stats"]["records"] == 21
 
 
+@pytest.mark.thorough
 def test_what_is_written_meanwhile_is_in_it_up_to_the_snapshot_that_is_named(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def test_impossible_dates_are_refused(
     assert IngestedTable(firn, tenant, tmp_path).fail("INVALID_REQUEST", "REPLAY", **fields)["field"] == field
 
 
+@pytest.mark.thorough
 def test_a_replay_that_ended_before_it_cleared_the_quarantine_counts_nothing_twice(
     sales: IngestedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

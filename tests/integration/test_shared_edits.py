@@ -313,6 +313,7 @@ def test_small_files_do_not_pile_up_where_rows_are_changed_one_by_one(shop: Shop
     assert len(shop.current_files()) == 1
 
 
+@pytest.mark.thorough
 def test_small_files_beside_a_large_one_are_merged_and_each_change_can_still_be_undone(firn: Firn, tenant: str) -> None:
     shop, noise = Shop(firn, tenant), random.Random(1)
     shop.ok("WRITE", records=[row(n, n, noise.randbytes(1000).hex()) for n in range(1200)])

@@ -262,6 +262,7 @@ def test_an_upsert_whose_other_rows_were_changed_since_is_named_with_those_chang
     assert shop.conflicts(wrong) == [upsert, other]
 
 
+@pytest.mark.thorough
 def test_changes_are_undone_one_after_the_other_and_redone(shop: Shop) -> None:
     write = shop.write((1, "a", 1), (2, "a", 2))
     first, second = shop.update(10, id=1), shop.update(100, id=1)
