@@ -31,11 +31,13 @@ PR_SET_CHILD_SUBREAPER = 36
 SERVICE = "service"
 # A JVM that lives a few minutes does not earn back what its second compiler and its concurrent garbage collector cost.
 # The first compiler alone would have too little room for its code, and sweep it all the time.
+# With the heap and the classes that it begins with, it would collect garbage often, and all of it several times.
 # Nor does the code that Spark generates and compiles for each new query pay off with a few rows, and what it remembers
 # of a thousand jobs for a web page that nobody opens.
 QUICK_JVM = " ".join(
     (
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+        "-XX:NewSize=200m -XX:MetaspaceSize=256m",
         "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
         "-Dspark.ui.retainedJobs=100 -Dspark.ui.retainedStages=100",
     )
