@@ -30,6 +30,7 @@ def firn(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Firn]":
     # What looks at tables in the background would look at those of all tests. Tests of it look when they are ready.
     settings |= {"FIRN_INGEST__WATCH_INTERVAL_S": "86400", "FIRN_DYNAMIC__INTERVAL_S": "3600"}
     settings["FIRN_ICEBERG__COMPACTION__AUTO_INTERVAL_S"] = "3600"
+    settings["FIRN_SPARK__WARM_UP"] = "false"  # the tests do that
     running = Running(load(settings))
     try:
         yield running.start()

@@ -125,6 +125,7 @@ def test_keys_that_occur_twice_are_refused_or_the_last_one_counts(firn: Firn, te
     assert [row["n"] for row in table.rows()] == [5, 4, 3]
 
 
+@pytest.mark.thorough
 def test_a_new_row_needs_every_required_column_and_an_existing_row_keeps_its_own(firn: Firn, tenant: str) -> None:
     fields = {**FIELDS, "name": {"type": "string", "required": True}}
     table = Merged(firn, tenant, schema={"fields": fields, "primary_key": ["id"]})

@@ -122,6 +122,7 @@ def test_an_upsert_that_leaves_it_out_works_it_out_for_rows_that_change_and_new_
     assert seen(table) == [START[0], (2, "2024-07-01", 4.0), (3, "2024-05-03", 4.0), (4, None, 0.25)]
 
 
+@pytest.mark.thorough
 def test_what_an_upsert_sends_stays_record_by_record_and_what_was_set_by_hand_too(table: Table) -> None:
     table.ok("UPDATE", filter={"id": 3}, updates={"ratio": 55})
     records = [{"id": 1, "a": 40, "ratio": 1}, {"id": 2, "a": 40}, {"id": 3, "a": 40}]

@@ -436,7 +436,8 @@ CROSSED: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("crossed", thorough_after(1, CROSSED), ids=str)
+@pytest.mark.thorough
+@pytest.mark.parametrize("crossed", CROSSED, ids=str)
 def test_update_and_delete_compare_columns_in_both_dialects(firn: Firn, table: dict[str, Any], crossed: Any) -> None:
     assert update(firn, table, {"kind": "crossed"}, filter=crossed) == 1
     assert column(firn, table, "kind") == ["a", "crossed", "a"]

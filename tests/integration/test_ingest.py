@@ -223,6 +223,7 @@ def test_every_format_gives_the_same_rows(firn: Firn, tenant: str, tmp_path: Pat
     assert table.rows(sort=["id"]) == [expected, {**dict.fromkeys(expected), "id": 2}]
 
 
+@pytest.mark.thorough
 def test_without_a_dataset_the_first_file_gives_the_columns(firn: Firn, tenant: str, tmp_path: Path) -> None:
     table = IngestedTable(firn, tenant, tmp_path, dataset=None)
     assert "no columns yet" in table.fail("INVALID_QUERY", "QUERY")["message"]

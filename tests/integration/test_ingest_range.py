@@ -40,6 +40,7 @@ def test_a_bad_day_and_a_missing_one_do_not_stop_the_others(sales: IngestedTable
     assert [r["raw"].partition(",")[0] for r in sales.quarantined()] == ["x"]
 
 
+@pytest.mark.thorough
 def test_sent_again_it_goes_on_where_it_stopped(sales: IngestedTable) -> None:
     for day in (1, 2):
         sales.file(f"sales_2024-01-0{day}.csv", HEADER + row(day))

@@ -138,6 +138,7 @@ def test_rows_that_land_between_planning_and_reading_wait_for_the_next_refresh(
     checked(result)
 
 
+@pytest.mark.thorough
 def test_only_groups_that_come_out_different_are_written(
     firn: Firn, local: bool, facts: ServedTable, customers: ServedTable
 ) -> None:
@@ -280,6 +281,7 @@ def test_nothing_of_a_refresh_stays_in_the_session(firn: Firn, facts: ServedTabl
     assert firn.app.engine.run(left) == before
 
 
+@pytest.mark.thorough
 def test_other_files_with_the_same_rows_stand_for_the_same_sources(firn: Firn, facts: ServedTable) -> None:
     result = RefreshedTable(firn, [facts], FILTERED, BY_ROWS)
     result.build()

@@ -160,6 +160,7 @@ def test_files_that_another_program_left_in_an_older_partitioning_are_all_that_i
     assert table.ids() == [*range(10), *range(100, 106)]
 
 
+@pytest.mark.thorough
 def test_tables_without_rows_can_be_repartitioned(firn: Firn, tenant: str) -> None:
     empty, emptied = Table(firn, tenant, name="empty"), Table(firn, tenant, name="emptied")
     emptied.fill(1)

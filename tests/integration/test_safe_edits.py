@@ -119,6 +119,7 @@ def test_a_plan_of_an_upsert_is_stale_once_a_new_key_is_there(table: TableById) 
     table.fail("PLAN_STALE", "UPSERT", **asked, plan_token=plan)
 
 
+@pytest.mark.thorough
 def test_a_preview_and_its_edit_may_have_the_same_key(table: TableById) -> None:
     asked = {"updates": {"n": 1}, "filter": {"id": 1}, "idempotency_key": "k"}
     stale = table.ok("UPDATE", **asked, dry_run=True)["plan"]["plan_token"]

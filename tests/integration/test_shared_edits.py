@@ -214,6 +214,7 @@ def test_a_refused_request_does_not_keep_the_others_from_their_commit(firn: Firn
 class TestUndo:
     """Each request of a shared commit is undone on its own, as if it had a commit of its own."""
 
+    @pytest.mark.thorough
     def test_those_that_concern_other_rows_are_undone_in_any_order(self, shop: Shop) -> None:
         shop.ok("WRITE", records=[row(n, n) for n in range(4)])
         said = shop.together(
@@ -243,6 +244,7 @@ class TestUndo:
             shop.undo(answer)
             assert shop.lefts() == {1: left, 2: 2}
 
+    @pytest.mark.thorough
     def test_a_row_does_not_come_back_beside_one_that_a_later_request_of_the_commit_gave_its_key(
         self, shop: Shop
     ) -> None:
@@ -269,6 +271,7 @@ class TestUndo:
         shop.undo(idle)
         assert shop.lefts() == {1: 1, 2: 2, 3: 3}
 
+    @pytest.mark.thorough
     def test_a_compaction_in_between_changes_nothing(self, shop: Shop) -> None:
         shop.ok("WRITE", records=[row(1, 1), row(2, 2)])
         a, b = shop.together(shop.upsert({"id": 1, "left": 10}, row(5)), shop.delete({"id": 2}))

@@ -280,6 +280,7 @@ def test_changes_are_undone_one_after_the_other_and_redone(shop: Shop) -> None:
     assert shop.rows() == []
 
 
+@pytest.mark.thorough
 def test_rows_do_not_come_back_where_later_rows_have_their_primary_key(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, schema=KEYED)
     shop.write((1, "a", 1), (2, "a", 2))
@@ -511,6 +512,7 @@ def test_a_change_whose_answer_was_lost_is_undone_by_the_id_that_its_retry_is_an
     assert shop.rows() == before
 
 
+@pytest.mark.thorough
 def test_a_restore_is_undone(shop: Shop) -> None:
     shop.write((1, "a", 1))
     backup = shop.ok("DELETE", all=True, create_backup=True)["backup"]
