@@ -27,8 +27,11 @@ def firn(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Firn]":
     settings = {"FIRN_HOME": str(home), "FIRN_PORT": str(free_port()), "FIRN_LOG_LEVEL": "warning"}
     # To run all of them with a process for queries: FIRN_SPARK__PROCESSES=2.
     settings["FIRN_SPARK__PROCESSES"] = os.environ.get("FIRN_SPARK__PROCESSES", "1")
-    # Tests of WATCH look when they are ready.
-    running = Running(load({**settings, "FIRN_INGEST__WATCH_INTERVAL_S": "86400"}))
+    # What looks at tables in the background would look at those of all tests. Tests of it look when they are ready.
+    settings |= {"FIRN_INGEST__WATCH_INTERVAL_S": "86400", "FIRN_DYNAMIC__INTERVAL_S": "3600"}
+    settings["FIRN_ICEBERG__COMPACTION__AUTO_INTERVAL_S"] = "3600"
+    settings["FIRN_SPARK__WARM_UP"] = "false"  # the tests do that
+    running = Running(load(settings))
     try:
         yield running.start()
     finally:

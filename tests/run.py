@@ -1,10 +1,12 @@
-"""Run the groups of tests one after the other, and end with one table of what passed and what each group cost.
+"""Run the groups of tests, and end with one table of what passed and what each group cost.
 
     python -m tests.run                           what `make test` runs
     python -m tests.run unit                      one group of it
     python -m tests.run --all [--without-large]   what `make test-all` runs
 
 A group's CPU seconds are those of every process it started, user and system, killed ones included.
+
+`make test` runs the unit tests and the faults beside the tests of a running service, so that no core is idle.
 """
 
 import argparse
@@ -16,20 +18,26 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from typing import IO
 
 BIN = Path(sys.executable).parent
 PYTEST = (sys.executable, "-m", "pytest")
 PR_SET_CHILD_SUBREAPER = 36
+SERVICE = "service"
 # A JVM that lives a few minutes does not earn back what its second compiler and its concurrent garbage collector cost.
 # The first compiler alone would have too little room for its code, and sweep it all the time.
+# With the heap and the classes that it begins with, it would collect garbage often, and all of it several times.
 # Nor does the code that Spark generates and compiles for each new query pay off with a few rows, and what it remembers
 # of a thousand jobs for a web page that nobody opens.
 QUICK_JVM = " ".join(
     (
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+        "-XX:NewSize=200m -XX:MetaspaceSize=256m",
         "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
         "-Dspark.ui.retainedJobs=100 -Dspark.ui.retainedStages=100",
     )
@@ -73,7 +81,7 @@ CHECKS = Group(
 
 
 def groups(everything: bool, large: bool) -> Iterator[Group]:
-    """The groups of a run, each in two processes.
+    """The groups of a run.
 
     The tests of a running service are one group, because a start of the service costs as much as twenty of them.
     """
@@ -81,9 +89,10 @@ def groups(everything: bool, large: bool) -> Iterator[Group]:
     # In the order of collection, as the files with the fewest tests, which would come last, are some of the longest.
     two = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
     yield CHECKS
-    examples = ("--hypothesis-profile", "thorough") if everything else ()
-    yield _tests("unit", "tests/unit", *marks, "-n", "2", *examples)
-    yield _tests("service", "tests/contract", "tests/integration", *marks, *two)
+    # One process: it runs beside the services, and a second would read all these modules again.
+    examples = ("-n", "2", "--hypothesis-profile", "thorough") if everything else ("-q",)
+    yield _tests("unit", "tests/unit", *marks, *examples)
+    yield _tests(SERVICE, "tests/contract", "tests/integration", *marks, *two)
     yield _tests("faults", "tests/faults", *marks, *two)
     if large:
         yield _tests("large sizes", "tests", "-m", "large")
@@ -93,17 +102,22 @@ def _tests(name: str, *arguments: str) -> Group:
     return Group(name, ((*PYTEST, *arguments),))
 
 
-def run(group: Group) -> Result:
-    """Run all commands of a group, also if one fails."""
+def run(group: Group, output: IO[bytes] | None = None) -> Result:
+    """Run all commands of a group, also if one fails. Without `output` they write to the terminal."""
     result = Result(group.name)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         for command in group.commands:
-            print(f"\nfirn: {group.name}: {' '.join(command)}", flush=True)
+            heading = f"\nfirn: {group.name}: {' '.join(command)}\n"
+            if output:
+                output.write(heading.encode())
+                output.flush()
+            else:
+                print(heading, end="", flush=True)
             if group.counted:
                 command = (*command, f"--junitxml={report}")
-            succeeded, cpu_s = measured(command)
+            succeeded, cpu_s = measured(command, output)
             result.cpu_s += cpu_s
             if group.counted and report.exists():
                 _count(result, report)
@@ -117,9 +131,25 @@ def run(group: Group) -> Result:
     return result
 
 
-def measured(command: Command) -> tuple[bool, float]:
+def run_beside(one: list[Group], other: list[Group]) -> list[Result]:
+    """Run groups, and at the same time others, whose output is printed once each has ended."""
+    with ProcessPoolExecutor(1, get_context("fork"), adopt_orphans) as pool:
+        beside = [pool.submit(run_quietly, group) for group in other]
+        results = [run(group) for group in one]
+        return [*results, *(each.result() for each in beside)]
+
+
+def run_quietly(group: Group) -> Result:
+    with tempfile.TemporaryFile() as output:
+        result = run(group, output)
+        output.seek(0)
+        print(output.read().decode(errors="replace"), flush=True)
+    return result
+
+
+def measured(command: Command, output: IO[bytes] | None = None) -> tuple[bool, float]:
     """Run a command: whether it succeeded, and the CPU seconds of it and of all that it started."""
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, stdout=output, stderr=output)
     cpu_s = 0.0
     while process.returncode is None:
         # Any child, so that processes left behind by a killed parent end as they would under init.
@@ -139,10 +169,11 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def table(results: list[Result]) -> str:
-    total = Result("total")
+def table(results: list[Result], wall_s: float) -> str:
+    """The results, and their sum: all of them took `wall_s` seconds, in which some ran beside each other."""
+    total = Result("total", wall_s=wall_s)
     for result in results:
-        for column in ("passed", "failed", "skipped", "wall_s", "cpu_s"):
+        for column in ("passed", "failed", "skipped", "cpu_s"):
             setattr(total, column, getattr(total, column) + getattr(result, column))
     lines = [f"{'group':<12}{'passed':>8}{'failed':>8}{'skipped':>9}{'wall':>8}{'CPU s':>8}"]
     for r in (*results, total):
@@ -175,14 +206,28 @@ def main(arguments: list[str]) -> int:
     # Otherwise each of the many processes of a run compiles every module again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     adopt_orphans()
-    results: list[Result] = []
-    for group in found:
-        if not chosen.group or group.name in chosen.group:
-            results.append(run(group))
-            if group is CHECKS and results[-1].failed:
-                break  # they take seconds, and most often fail for a reason that fails tests too
-    print(f"\n{table(results)}")
+    started = time.monotonic()
+    results = run_all(
+        [group for group in found if not chosen.group or group.name in chosen.group], beside=not chosen.all
+    )
+    print(f"\n{table(results, time.monotonic() - started)}")
     return 1 if any(result.failed for result in results) else 0
+
+
+def run_all(chosen: list[Group], beside: bool) -> list[Result]:
+    """Run groups in their order; with `beside`, those that are not of a running service beside it."""
+    results: list[Result] = []
+    if CHECKS in chosen:
+        results.append(run(CHECKS))
+        if results[-1].failed:
+            return results  # they take seconds, and most often fail for a reason that fails tests too
+    tests = [group for group in chosen if group is not CHECKS]
+    service = [group for group in tests if beside and group.name == SERVICE]
+    others = [group for group in tests if group not in service]
+    if service and others:
+        found = {result.name: result for result in run_beside(service, others)}
+        return [*results, *(found[group.name] for group in tests)]
+    return [*results, *map(run, tests)]
 
 
 if __name__ == "__main__":

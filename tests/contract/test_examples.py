@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from handlers import discover
+from service.cli.command import WITHOUT_SPARK
+from service.errors import EngineUnavailable
 from service.model import wire
 from service.operations.examples import of_tenant
 from service.operations.operation import Example, Operation
@@ -50,9 +52,18 @@ def published(firn: Firn) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("operation", "example", "entry_point"), CASES)
 def test_an_example_is_answered_as_approved(
-    operation: Operation, example: Example, entry_point: str, firn: Firn, tenant: str, published: dict[str, Any]
+    operation: Operation,
+    example: Example,
+    entry_point: str,
+    firn: Firn,
+    tenant: str,
+    published: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """An operation that needs no Spark, by the table of the command line, does without it."""
     answers = [firn.ok(of_tenant(request, tenant)) for request in example.given]
+    if operation.name in WITHOUT_SPARK:
+        monkeypatch.setattr(firn.app.engine, "run", refuse)
     status, answer = ENTRY_POINTS[entry_point](firn, of_tenant(example.after(answers), tenant))
     assert status == example.status, answer
     assert differences(example.answer, answer) == []
@@ -61,6 +72,10 @@ def test_an_example_is_answered_as_approved(
     own = [{"$ref": f"#/components/schemas/{model.__name__}"} for model in (operation.result, *operation.also)]
     assert problems(answer, {"oneOf": own}, published) == []
     assert problems(answer, schemas, published) == []
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise EngineUnavailable("there is none")
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from service.model import wire
 from service.settings import ROOT
 from tests.harness import Firn
 from tests.integration.test_other_readers import extension_path
+from tests.support.marks import thorough_except
 
 URL = "http://localhost:8080"
 TENANT = re.compile(r"(?<![A-Za-z0-9])demo(?![A-Za-z0-9])")
@@ -34,9 +35,13 @@ PAGES = sorted(
     if path.stem != "index"  # it only links the others
 )
 REQUESTS_ONLY = "docs/reference/queries.md"
+# What these do is in the walk-through of examples/sales too, or in the examples of the operations.
+COSTLY = {f"docs/how-to/{page}.md" for page in ("daily-files", "dynamic-tables", "load-files", "repartition")} | {
+    REQUESTS_ONLY
+}
 
 
-@pytest.mark.parametrize("page", [*PAGES, REQUESTS_ONLY])
+@pytest.mark.parametrize("page", thorough_except({*PAGES} - COSTLY, [*PAGES, REQUESTS_ONLY]))
 def test_every_block_of_a_page_does_what_it_shows(
     firn: Firn, tenant: str, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

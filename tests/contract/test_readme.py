@@ -81,6 +81,7 @@ def test_every_request_of_the_documents_is_answered_as_shown(firn: Firn, tenant:
     assert requests, f"{document} has no requests"
 
 
+@pytest.mark.thorough
 def test_every_filter_of_the_documents_finds_the_rows_beside_it(firn: Firn, tenant: str) -> None:
     text = (ROOT / "docs/reference/filters.md").read_text()
     for language, block, _ in _pairs(text):

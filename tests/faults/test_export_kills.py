@@ -17,7 +17,6 @@ from tests.faults.points import reached
 from tests.faults.victim import RestartedService, Victim
 from tests.harness import Firn
 from tests.support.ingesting import DATASET, HEADER, row
-from tests.support.marks import thorough_except
 
 TENANT = "exported"
 DAYS = [f"2024-01-0{day}" for day in range(1, 8)]  # 2024-W01
@@ -89,10 +88,11 @@ def once_the_file_of_the_period_is_there(table: Exporting, catalog: DatabaseLock
     yield
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "moment",
-    thorough_except([after_the_commit], [before_the_commit, after_the_commit, once_the_file_of_the_period_is_there]),
+    [before_the_commit, after_the_commit, once_the_file_of_the_period_is_there],
     ids=lambda moment: moment.__name__,
 )
 def test_a_merge_that_is_killed_and_sent_again_leaves_the_file_of_the_period_only(

@@ -31,7 +31,7 @@ def start(url: str) -> Iterator[Start]:
         instance.close()
 
 
-@pytest.mark.parametrize("kind", thorough_except(["delete schedule", "drop namespace"], CHANGES))
+@pytest.mark.parametrize("kind", thorough_except(["delete schedule"], CHANGES))
 def test_of_two_instances_with_the_same_request_at_once_both_respond_as_the_first(
     tmp_path: Path, start: Start, kind: str
 ) -> None:
@@ -59,7 +59,7 @@ def test_of_two_instances_that_run_a_schedule_at_once_with_one_key_one_does(tmp_
         assert len(here.runs) == number + 1
 
 
-@pytest.mark.parametrize("kind", thorough_except(["delete schedule", "drop namespace"], CHANGES))
+@pytest.mark.parametrize("kind", thorough_except(["delete schedule"], CHANGES))
 def test_a_change_that_one_instance_was_killed_in_happens_once_on_another(
     tmp_path: Path, start: Start, url: str, kind: str
 ) -> None:
@@ -84,6 +84,7 @@ def test_a_change_that_one_instance_was_killed_in_happens_once_on_another(
     assert seen == {False, True}
 
 
+@pytest.mark.thorough  # as tests/unit/operations/test_keyed_kills.py, which has a ledger in SQLite
 def test_a_run_whose_instance_was_killed_is_waited_for_on_another(tmp_path: Path, start: Start, url: str) -> None:
     there = start(tmp_path)
     there.ok(CREATE)

@@ -40,7 +40,7 @@ from tests.faults.victim import RestartedService, Victim
 from tests.harness import Firn
 from tests.support.marks import thorough_except
 
-CLIENTS = 32
+CLIENTS = 16
 TRIES = 4
 PATIENCE_S = 150
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "50"))

@@ -95,7 +95,7 @@ def logs_no_stack_trace_of_cancelled_work(process: Process) -> None:
     """A job whose tasks run when it is cancelled ends as cancelled, and leaves no trace in the log."""
     address = {"tenant_id": "life", "table": "cancelled"}
     process.firn.ok({"operation": "CREATE_TABLE", **address, "schema": SCHEMA})
-    body = "".join(f'{{"id": {i}, "payload": "{i}"}}\n' for i in range(300_000))
+    body = "".join(f'{{"id": {i}, "payload": "{i}"}}\n' for i in range(100_000))
     path, kind = "/tables/life/default/cancelled/records", {"Content-Type": "application/x-ndjson"}
     assert process.firn.client.post(path, content=body, headers=kind, timeout=60).status_code == 200
     buckets = {"partitions": [{"field": "id", "transform": "bucket", "num_buckets": 64}]}

@@ -11,7 +11,6 @@ from service.model.names import TableName
 from tests.faults.own_rows import OwnRows, at_work, check_responses, kill_among_steps
 from tests.faults.points import METADATA_WRITTEN, SWAPPED, Point
 from tests.faults.victim import RestartedService, Victim
-from tests.support.marks import thorough_except
 
 NAME = TableName("kills", "default", "shared-edits")
 ADDRESS = {"tenant_id": NAME.tenant, "namespace": NAME.namespace, "table": NAME.table}
@@ -45,8 +44,9 @@ def victim(service: RestartedService) -> Iterator[Victim]:
     return made
 
 
+@pytest.mark.thorough  # test_kills.py kills edits of every kind, test_bulk_upsert_kills.py others by key
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", thorough_except([SWAPPED], [SWAPPED, METADATA_WRITTEN]), ids=str)
+@pytest.mark.parametrize("point", [SWAPPED, METADATA_WRITTEN], ids=str)
 def test_edits_that_share_a_commit_are_neither_lost_nor_doubled_nor_miscounted(victim: Victim, point: Point) -> None:
     run = next(_runs)
     victim.firn.ok({"operation": "DELETE", **ADDRESS, "all": True})

@@ -15,6 +15,7 @@ from tests.support.ingesting import DATASET, HEADER, row
 TENANT = "watched"
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_watched_files_are_ingested_once_if_the_service_is_killed_at_the_commit(
     service: RestartedService, tmp_path: Path

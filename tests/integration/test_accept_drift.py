@@ -57,6 +57,7 @@ def decimals(sales: IngestedTable, name: str, digits: int, *values: str) -> Path
 PRICED = {"columns": [COLUMNS[0], {"name": "price", "type": "DECIMAL(6,2)"}]}
 
 
+@pytest.mark.thorough
 def test_a_decimal_column_becomes_wider_with_the_file_if_it_evolves(firn: Firn, tenant: str, tmp_path: Path) -> None:
     rules = {**PRICED, "on_drift": {"retyped": "evolve"}}
     sales = IngestedTable(firn, tenant, tmp_path, dataset=rules)

@@ -94,6 +94,7 @@ def test_a_restored_table_holds_the_backups_rows_and_all_of_its_history(shop: Sh
     assert shop.rows(as_of=before.current_snapshot_id) == [(1, "b"), (3, "a"), (4, "a")]
 
 
+@pytest.mark.thorough
 def test_only_files_that_differ_are_rewritten_and_none_is_put_back_as_it_was(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, partition=BY_KIND)
     for kind in "abc":

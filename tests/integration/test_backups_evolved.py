@@ -85,6 +85,7 @@ class TestDeleteFiles:
         assert shop.restore(name)["records_after"] == 5
         assert ids(shop) == [1, 3, 4, 5, 6]
 
+    @pytest.mark.thorough
     def test_a_file_of_which_the_same_rows_are_deleted_stays_as_it_is(self, shop: Shop) -> None:
         shop.sql("DELETE FROM {t} WHERE id = 2")
         name = shop.keep()

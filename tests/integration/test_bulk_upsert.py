@@ -114,6 +114,7 @@ def test_random_records_change_the_table_as_they_change_a_dict(firn: Firn, tenan
         assert shown(table.rows()) == [rows[i] for i in sorted(rows)]
 
 
+@pytest.mark.thorough
 def test_keys_that_occur_twice_are_refused_or_the_last_one_counts(firn: Firn, tenant: str) -> None:
     table = Merged(firn, tenant)
     records = [{"id": 1, "n": 1}, {"id": 2, "n": 2}, {"id": 3, "n": 3}, {"id": 2, "n": 4}, {"id": 1, "n": 5}]
@@ -124,6 +125,7 @@ def test_keys_that_occur_twice_are_refused_or_the_last_one_counts(firn: Firn, te
     assert [row["n"] for row in table.rows()] == [5, 4, 3]
 
 
+@pytest.mark.thorough
 def test_a_new_row_needs_every_required_column_and_an_existing_row_keeps_its_own(firn: Firn, tenant: str) -> None:
     fields = {**FIELDS, "name": {"type": "string", "required": True}}
     table = Merged(firn, tenant, schema={"fields": fields, "primary_key": ["id"]})
@@ -153,6 +155,7 @@ def test_it_is_undone_repeated_and_backed_up_like_an_upsert(firn: Firn, tenant: 
     assert table.rows() == before
 
 
+@pytest.mark.thorough
 def test_older_rows_of_a_key_are_replaced_if_asked(firn: Firn, tenant: str) -> None:
     table = Merged(firn, tenant)
     for n in range(3):
@@ -180,6 +183,7 @@ def test_one_that_is_cancelled_changes_nothing(firn: Firn, tenant: str) -> None:
     assert [row["n"] for row in table.rows()] == [1]
 
 
+@pytest.mark.thorough
 def test_it_merges_into_partitions_and_into_a_table_without_rows(firn: Firn, tenant: str) -> None:
     table = Merged(firn, tenant, partition={"partitions": [{"field": "name"}]})
     rows = b"".join(b"%d,p%d,%d\n" % (i, i % 3, i) for i in range(30))

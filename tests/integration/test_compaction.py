@@ -99,6 +99,7 @@ def test_force_merges_from_two_files_on_and_where_it_is_disabled(
     assert (answer["stats"]["files_compacted"], answer["stats"]["files_after"]) == (files, 1)
 
 
+@pytest.mark.thorough
 def test_at_most_max_files_are_merged(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, properties={"max_files_per_compaction": 4})
     shop.fill(8)
@@ -116,6 +117,7 @@ def test_max_files_below_what_is_worth_merging_still_merges(firn: Firn, tenant: 
     assert (answer["compacted"], answer["stats"]["files_compacted"]) == (True, 2), answer
 
 
+@pytest.mark.thorough
 def test_files_are_merged_up_to_the_size_asked_for(firn: Firn, tenant: str) -> None:
     """Six files of about 0.4 MB make files of about 1 MB, and merging again finds nothing worth it."""
     shop = Shop(firn, tenant, properties={"compression": "uncompressed"})
@@ -135,7 +137,7 @@ def test_files_are_merged_up_to_the_size_asked_for(firn: Firn, tenant: str) -> N
 @pytest.mark.parametrize(
     ("by", "asked", "touched"),
     thorough_after(
-        3,
+        1,
         [
             (BY_COUNTRY, {"country": "de"}, ("de",)),
             (BY_COUNTRY, [{"field": "country", "operator": "in", "value": ["de", "at"]}], ("de", "at")),
@@ -263,6 +265,7 @@ def test_writers_are_never_refused_by_compactions_beside_them(firn: Firn, tenant
     assert ([row["id"] for row in shop.rows()], shop.description["file_count"]) == (expected, 1)
 
 
+@pytest.mark.thorough
 def test_readers_are_never_refused_by_compactions_beside_them(firn: Firn, tenant: str) -> None:
     """A query sees the rows as they were before or after a compaction: all of them, each once."""
     shop = Shop(firn, tenant)

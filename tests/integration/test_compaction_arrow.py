@@ -118,6 +118,7 @@ def test_files_of_an_earlier_schema_are_merged_by_spark_itself(
     assert len(firn.rows(tenant, "t")) == FILES * EACH
 
 
+@pytest.mark.thorough
 def test_rows_that_another_engine_deleted_beside_stay_deleted(
     firn: Firn, tenant: str, address: dict[str, Any], by_arrow: list[bool]
 ) -> None:

@@ -171,6 +171,7 @@ def edited(firn: Firn, tenant: str, files: int = 1, **properties: Any) -> TableB
     return table
 
 
+@pytest.mark.thorough
 def test_a_table_with_nothing_to_merge_is_freed_of_its_delete_files(firn: Firn, tenant: str) -> None:
     table = edited(firn, tenant)
     plan = table.ok("COMPACT", dry_run=True)["plan"]
@@ -205,6 +206,7 @@ def test_mode_auto_leaves_the_delete_files_of_partitions_that_have_few(firn: Fir
     assert list_files(table.loaded).deletes == 1
 
 
+@pytest.mark.thorough
 def test_delete_files_of_data_files_that_are_gone_are_removed(firn: Firn, tenant: str) -> None:
     """As another engine leaves them, which rewrites data files and not the delete files."""
     table = edited(firn, tenant)
@@ -227,6 +229,7 @@ def test_delete_files_of_data_files_that_are_gone_are_removed(firn: Firn, tenant
     assert table.ok("COMPACT")["compacted"] is False
 
 
+@pytest.mark.thorough
 def test_of_more_files_than_may_be_merged_those_of_which_much_is_deleted_go_first(deleted: Deleted) -> None:
     for n in range(100, 104):
         deleted.write(n, size=10)

@@ -54,6 +54,7 @@ def test_rows_are_sorted_by_the_columns_asked_for_also_inside_others(firn: Firn,
     assert table.rows() == by_duckdb(firn, tenant) == before
 
 
+@pytest.mark.thorough
 def test_rows_are_sorted_within_each_partition_by_a_tables_own_policy(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant, partition=BY_COUNTRY)
     table.ok("SET_COMPACTION", strategy="sort", sort_by=["x", "id"])
@@ -114,6 +115,7 @@ def test_fewer_manifests_are_made_and_the_answer_names_the_newest_snapshot(firn:
     assert table.rows() == before
 
 
+@pytest.mark.thorough
 def test_what_is_small_may_be_said(firn: Firn, tenant: str) -> None:
     """Three small files and three of 2 MB, of which a measure of 1 MB takes none."""
     table = Table(firn, tenant, properties={"compression": "uncompressed"})

@@ -17,7 +17,7 @@ from service.engine.jobs import rewrite as rewriting
 from service.engine.session.java import each
 from service.maintenance.compact import merge
 from tests.harness import Firn, wait_until
-from tests.support.marks import thorough_after, thorough_except
+from tests.support.marks import thorough_after
 from tests.support.tables import TableById
 
 SCHEMA = {
@@ -248,9 +248,7 @@ BESIDE: list[tuple[str, str, dict[str, Any], list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("row_level", "operation", "fields", "left"), thorough_except([BESIDE[0], BESIDE[2]], BESIDE), ids=str
-)
+@pytest.mark.parametrize(("row_level", "operation", "fields", "left"), thorough_after(1, BESIDE), ids=str)
 def test_rows_deleted_meanwhile_are_deleted_from_the_merged_file(
     firn: Firn,
     tenant: str,
@@ -305,6 +303,7 @@ def test_of_rows_deleted_meanwhile_only_the_last_are_searched_while_writers_wait
     assert [row["id"] for row in table.rows()] == [n for n in range(20) if n not in (3, 4, 12, 15)]
 
 
+@pytest.mark.thorough
 def test_each_compaction_merges_while_a_client_deletes_rows_in_a_loop(firn: Firn, tenant: str) -> None:
     # With auto, a DELETE may write small files again with the rows of a WRITE, and nothing to merge is left.
     table = Table(firn, tenant, row_level="merge_on_read")
@@ -334,6 +333,7 @@ def test_each_compaction_merges_while_a_client_deletes_rows_in_a_loop(firn: Firn
     assert [row["id"] for row in table.rows()] == [n for n in range(600) if n not in deleted] + [1000, 1001, 1002]
 
 
+@pytest.mark.thorough
 def test_a_merge_removes_delete_files_whose_data_files_another_program_removed(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant, row_level="merge_on_read")
     for ids in ((1, 2), (3, 4), (5, 6)):

@@ -14,6 +14,8 @@ from tests.support.marks import thorough_after
 from tests.support.tables import ServedTable
 
 CLIENTS = 16
+# Between two changes of the table as a whole, so that most of the machine is left to the clients.
+PAUSE_S = 0.3
 BY_CLIENT = {"partitions": [{"field": "client"}]}
 FINER = {"partitions": [{"field": "client"}, {"field": "id", "transform": "bucket", "num_buckets": 2}]}
 ROW_LEVELS = ("merge_on_read", "copy_on_write", "auto")
@@ -63,7 +65,7 @@ class Crowd:
 
     def _keep(self, stop: threading.Event) -> None:
         finer = False
-        while not stop.is_set():
+        while not stop.wait(PAUSE_S):
             answer = self._try("COMPACT", force=True)
             self.kept["compacted"] += answer.get("compacted", False)
             if self.partitioned and not stop.is_set():

@@ -186,6 +186,7 @@ def test_what_was_predicted_of_a_compaction_is_compared_with_what_came_of_it(sho
     assert after["stats"] == before["stats"]
 
 
+@pytest.mark.thorough
 def test_a_compaction_nobody_asked_for_is_noted_as_one_of_auto_mode(shop: Shop) -> None:
     shop.make("t", 8)
     for _ in range(3):

@@ -14,7 +14,7 @@ from service.writes.writes import Writes
 from tests.harness import Firn, wait_until
 from tests.integration.repartitioning import Table, row
 from tests.integration.test_bulk import loaded, stream
-from tests.support.marks import thorough_after
+from tests.support.marks import thorough_after, thorough_except
 
 DERIVED = {
     "date": {"expression": "CAST(at AS date)"},
@@ -69,6 +69,7 @@ def test_many_records_at_once_get_them_too(table: Table) -> None:
     assert of(table, *range(1000, 2500)) == [derived(i) for i in range(1000, 2500)]
 
 
+@pytest.mark.thorough
 def test_writes_that_share_a_commit_each_get_theirs(table: Table) -> None:
     threads = [threading.Thread(target=table.write_rows, args=(i,)) for i in range(100, 130)]
     for thread in threads:
@@ -78,6 +79,7 @@ def test_writes_that_share_a_commit_each_get_theirs(table: Table) -> None:
     assert of(table, *range(100, 130)) == [derived(i) for i in range(100, 130)]
 
 
+@pytest.mark.thorough
 def test_an_overwrite_gets_them(table: Table) -> None:
     table.ok("WRITE", mode="overwrite", records=[row(7), {**row(8), "half": 1}])
     assert of(table, 7, 8) == [derived(7), {**derived(8), "half": 1.0}]
@@ -162,7 +164,8 @@ def test_columns_can_be_added_without_another_partitioning_and_again_later(table
     assert (again["repartitioned"], again["reason"]) == (False, "the table is partitioned like this already")
 
 
-@pytest.mark.parametrize("rows", thorough_after(1, [2, 1500]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("rows", [2, 1500])
 def test_a_write_on_its_way_while_columns_are_added_gets_them(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
@@ -187,7 +190,7 @@ def test_a_write_on_its_way_while_columns_are_added_gets_them(
     assert of(table, *range(5000, 5000 + rows)) == [derived(i) for i in range(5000, 5000 + rows)]
 
 
-@pytest.mark.parametrize("stage", ["_move", "_commit"])
+@pytest.mark.parametrize("stage", thorough_except(["_commit"], ["_move", "_commit"]))
 def test_a_bulk_load_on_its_way_while_columns_are_added_gets_them(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:

@@ -47,6 +47,7 @@ def test_an_update_of_what_it_reads_works_it_out_again_and_moves_the_row_to_its_
     assert seen(table, filter={"day": "2024-06-07"}) == [(2, "2024-06-07", 2.0)]
 
 
+@pytest.mark.thorough
 def test_an_expression_sees_the_values_that_the_update_gives_not_those_before(table: Table) -> None:
     swap = {"a": {"expression": "b"}, "b": {"expression": "a"}}
     table.ok("UPDATE", all=True, updates=swap)
@@ -58,6 +59,7 @@ def test_an_update_of_other_columns_leaves_it_alone(table: Table) -> None:
     assert seen(table) == [*START[1:], (9, "2024-05-01", 2.0)]
 
 
+@pytest.mark.thorough
 def test_what_was_set_by_hand_stays_in_a_write_an_update_and_as_null(table: Table) -> None:
     table.ok("WRITE", records=[{**ROWS[0], "id": 4, "ratio": 77}])
     table.ok("UPDATE", filter={"id": 1}, updates={"ratio": 99})
@@ -66,6 +68,7 @@ def test_what_was_set_by_hand_stays_in_a_write_an_update_and_as_null(table: Tabl
     assert [(i, ratio) for i, _, ratio in seen(table)] == [(1, 99.0), (2, None), (3, 5.0), (4, 77.0)]
 
 
+@pytest.mark.thorough
 def test_what_the_same_update_sets_stays_as_it_is_set(table: Table) -> None:
     table.ok("UPDATE", all=True, updates={"a": 10, "ratio": {"expression": "ratio + 1"}})
     assert [ratio for *_, ratio in seen(table)] == [3.0, 5.0, 7.0]
@@ -105,6 +108,7 @@ def test_a_value_that_cannot_be_computed_is_an_error_and_nothing_is_changed(tabl
     assert table.on_disk() == table.in_snapshots()
 
 
+@pytest.mark.thorough
 def test_an_upsert_that_leaves_it_out_works_it_out_for_rows_that_change_and_new_ones(table: Table) -> None:
     records = [
         {"id": 1, "a": 4, "b": 2},
@@ -118,6 +122,7 @@ def test_an_upsert_that_leaves_it_out_works_it_out_for_rows_that_change_and_new_
     assert seen(table) == [START[0], (2, "2024-07-01", 4.0), (3, "2024-05-03", 4.0), (4, None, 0.25)]
 
 
+@pytest.mark.thorough
 def test_what_an_upsert_sends_stays_record_by_record_and_what_was_set_by_hand_too(table: Table) -> None:
     table.ok("UPDATE", filter={"id": 3}, updates={"ratio": 55})
     records = [{"id": 1, "a": 40, "ratio": 1}, {"id": 2, "a": 40}, {"id": 3, "a": 40}]
@@ -127,6 +132,7 @@ def test_what_an_upsert_sends_stays_record_by_record_and_what_was_set_by_hand_to
     assert [ratio for *_, ratio in seen(table)] == [None, 3.0, 55.0]
 
 
+@pytest.mark.thorough
 def test_update_cols_says_what_records_change_and_what_is_derived_of_that_follows(table: Table) -> None:
     records = [{"id": 1, "a": 2, "b": 1000, "ratio": 1000}]
     answer = table.ok("UPSERT", records=records, update_cols=["a"])
@@ -160,6 +166,7 @@ def test_a_dry_run_shows_what_the_commit_then_does(table: Table) -> None:
         assert shown == {i: (before.get(i), r) for i, r in after.items() if before.get(i) != r}
 
 
+@pytest.mark.thorough
 def test_partition_filter_reads_that_partition_only_and_what_leaves_it_is_found_elsewhere(table: Table) -> None:
     asked = {"partition_filter": {"day": "2024-05-02"}, "updates": {"at": "2024-05-03T00:00:00"}}
     answer = table.ok("UPDATE", all=True, **asked)

@@ -352,6 +352,7 @@ def test_a_million_differences_are_counted_and_read_from_anywhere(keyed: Shop) -
     assert counts(diff(keyed, first, key_cols=[], limit=1)) == (1_000_000, 1_000_000, 0)
 
 
+@pytest.mark.thorough
 def test_a_comparison_runs_as_a_job_and_its_cursor_serves_both_ways(keyed: Shop) -> None:
     first = keyed.write(1, 2, 3)
     keyed.ok("UPDATE", filter={"id": 2}, updates={"kind": "b"})

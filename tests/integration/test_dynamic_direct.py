@@ -61,6 +61,7 @@ def record(number: int) -> dict[str, Any]:
     return {"id": number, **{name: None if name in absent else value for name, value in values.items()}}
 
 
+@pytest.mark.thorough
 def test_refreshes_without_spark_give_the_rows_of_the_query(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,18 +40,30 @@ class Orders:
             firn, tenant, "customers", schema={"fields": {"customer": long, "region": long}}, properties=properties
         )
         self.customers.write(*({"customer": n, "region": n % 3} for n in range(CUSTOMERS)))
-        for pair in range(20):
-            self.add(pair)
+        self.add(*range(20))
+        self.added = threading.Semaphore(0)
 
-    def add(self, pair: int) -> None:
-        amounts = enumerate((pair, -pair))
+    def add(self, *pairs: int) -> None:
         self.orders.write(
-            *({"id": 2 * pair + i, "pair": pair, "customer": pair % CUSTOMERS, "amount": n} for i, n in amounts)
+            *(
+                {"id": 2 * pair + i, "pair": pair, "customer": pair % CUSTOMERS, "amount": n}
+                for pair in pairs
+                for i, n in enumerate((pair, -pair))
+            )
         )
+
+    def wait_until_added(self) -> None:
+        """Wait until a writer has added some more orders than another has removed."""
+        for _ in range(3):
+            assert self.added.acquire(timeout=120)
 
     def changers(self) -> list[Callable[[int], Any]]:
         """What writers do again and again, each in a thread of its own."""
         orders, customers = self.orders.ok, self.customers.ok
+
+        def add(number: int) -> None:
+            self.add(1000 + 2 * number)
+            self.added.release()
 
         def move(number: int) -> None:
             orders("UPDATE", filter={"pair": number % 20}, updates={"customer": number * 5 % CUSTOMERS})
@@ -65,7 +77,7 @@ class Orders:
         def compact(number: int) -> None:
             (orders if number % 2 else customers)("COMPACT", force=True)
 
-        return [lambda number: self.add(1000 + 2 * number), move, remove, relocate, compact]
+        return [add, move, remove, relocate, compact]
 
 
 @pytest.mark.timeout(900)
@@ -90,6 +102,7 @@ def test_five_levels_agree_after_each_pass_while_their_base_tables_change(firn: 
         writers = [pool.submit(_work_until, stop, change) for change in base.changers()]
         stack.callback(stop.set)
         for _ in range(passes):
+            base.wait_until_added()
             done = tables["top"].refresh()
             assert {one["state"] for one in done["tables"]} == {"done"}
             assert {one["mode"] for one in done["tables"]} <= {"INCREMENTAL", "NO_DATA"}
@@ -122,5 +135,5 @@ _COUNTS = {
 def _work_until(stop: threading.Event, change: Callable[[int], Any]) -> None:
     for number in itertools.count():
         change(number)
-        if stop.wait(0.05):
+        if stop.wait(0.2):
             return

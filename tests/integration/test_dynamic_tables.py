@@ -115,6 +115,7 @@ def test_a_change_of_a_source_comes_with_the_next_refresh(shop: Shop) -> None:
     assert shop.ok("REFRESH_DYNAMIC_TABLE", name="details")["mode"] == "NO_DATA"
 
 
+@pytest.mark.thorough
 def test_tables_are_built_upon_each_other(shop: Shop) -> None:
     shop.create()
     shop.create(
@@ -293,6 +294,7 @@ def test_columns_that_a_source_gets_later_do_not_change_what_a_star_means(shop: 
     assert shop.rows("every", "customer_id")[-1]["mail"] == "c@x"
 
 
+@pytest.mark.thorough
 def test_a_partitioned_result_keeps_its_layout_and_needs_its_column(shop: Shop) -> None:
     shop.create()
     shop.ok("REPARTITION", table="details", partition={"partitions": [{"field": "name", "transform": "identity"}]})
@@ -305,6 +307,7 @@ def test_a_partitioned_result_keeps_its_layout_and_needs_its_column(shop: Shop) 
     assert "partitioned by 'name'" in shop.refused(without, "INVALID_REQUEST")["message"]
 
 
+@pytest.mark.thorough
 def test_a_column_that_others_read_is_not_taken_away_unless_that_is_confirmed(shop: Shop) -> None:
     shop.create()
     reads = "SELECT name, sum(amount) AS n FROM details GROUP BY name"
@@ -332,6 +335,7 @@ def test_a_creation_whose_process_ended_before_it_was_built_is_completed_by_the_
     assert shop.refused(DETAILS, "TABLE_EXISTS")["field"] == "table"
 
 
+@pytest.mark.thorough
 def test_a_replacement_with_its_key_is_made_once(shop: Shop) -> None:
     shop.create()
     more = OR_REPLACE.replace("c.name FROM", "c.name, c.region FROM")

@@ -1,11 +1,28 @@
 """The worker of the service: it keeps a dynamic table up to date by itself, and its metrics say so."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from service.dynamic.worker import DynamicWorker
 from tests.harness import Firn, wait_until
 from tests.support.tables import ServedTable
 
 SCHEMA = {"fields": {"id": {"type": "long"}, "customer": {"type": "long"}}}
 
 
+@pytest.fixture
+def working(firn: Firn, tenant: str) -> Iterator[None]:
+    """The service's worker looks at the tenant's tables again and again, for one test."""
+    worker = firn.app.parts[DynamicWorker]
+    own = replace(worker, options=replace(worker.options, interval_s=0.2, tables=(f"{tenant}.*",)))
+    own.start()
+    yield
+    own.close(60)
+
+
+@pytest.mark.usefixtures("working")
 def test_the_service_keeps_a_dynamic_table_up_to_date(firn: Firn, tenant: str) -> None:
     orders = ServedTable(firn, tenant, "orders", schema=SCHEMA)
     orders.write({"id": 1, "customer": 1})

@@ -51,6 +51,7 @@ def test_a_plan_is_stale_once_a_null_is_elsewhere(
         table.fail("PLAN_STALE", operation, **fields, plan_token=plan)
 
 
+@pytest.mark.thorough
 def test_the_order_of_a_maps_entries_makes_no_other_row(firn: Firn, tenant: str) -> None:
     nested = {"type": "array", "items": COUNTS}
     table = made(firn, tenant, nested, {"a": [{"a": 1, "b": None}]})

@@ -99,6 +99,7 @@ def test_no_file_of_another_uuid_is_opened(firn: Firn, tenant: str, partition: A
     assert [(row["id"], row["n"]) for row in table.rows()] == [(3, 0), (9, None)]
 
 
+@pytest.mark.thorough
 def test_no_row_is_lost_by_the_order_of_uuids(firn: Firn, tenant: str) -> None:
     table = made(firn, tenant, {"type": "uuid"}, (*UUIDS, None))
     for wanted, ids in (

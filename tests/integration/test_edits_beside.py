@@ -12,7 +12,7 @@ from service.edits import edits as module
 from service.edits.edits import Edits
 from service.operations import shared_edits
 from tests.harness import Firn
-from tests.support.marks import thorough_except
+from tests.support.marks import thorough_after, thorough_except
 from tests.support.tables import TableById
 
 SCHEMA = {
@@ -94,7 +94,7 @@ def test_rows_that_came_in_the_meantime_are_edited_too(table: TableById, monkeyp
     assert table.on_disk() == table.in_snapshots()
 
 
-@pytest.mark.parametrize("meetings", [2, 3])
+@pytest.mark.parametrize("meetings", thorough_after(1, [2, 3]))
 def test_an_edit_that_takes_long_is_made_again_before_others_must_wait_for_it(
     table: TableById, monkeypatch: pytest.MonkeyPatch, meetings: int
 ) -> None:

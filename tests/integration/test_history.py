@@ -14,6 +14,7 @@ from service.model.as_of import Moment
 from service.model.call import Call, IdempotencyKey
 from tests.harness import Firn
 from tests.integration.test_backups import Shop
+from tests.support.marks import thorough_after
 
 
 @pytest.fixture
@@ -214,7 +215,7 @@ class TestRollback:
         for name in (*figures, "files_removed", "files_added"):
             assert would[name] == did[name]
 
-    @pytest.mark.parametrize("partition", [None, {"partitions": [{"field": "kind"}]}])
+    @pytest.mark.parametrize("partition", thorough_after(1, [None, {"partitions": [{"field": "kind"}]}]))
     def test_a_dry_run_announces_as_many_files_as_then_come(
         self, firn: Firn, tenant: str, partition: dict[str, Any] | None
     ) -> None:

@@ -91,6 +91,7 @@ def test_a_trigger_is_a_schedule_that_follows_the_table_file(firn: Firn, tenant:
     assert schedules(sales) == []
 
 
+@pytest.mark.thorough
 def test_the_status_counts_what_was_ingested_missing_and_merged(sales: IngestedTable) -> None:
     for number, day in enumerate(WEEK):
         sales.ingest(day, HEADER + row(number))

@@ -83,6 +83,7 @@ def test_what_is_undone_or_restored_has_them_again(sales: IngestedTable) -> None
     assert places(sales) == expected(1, 2, 3, 4, 5)
 
 
+@pytest.mark.thorough
 def test_an_ingest_can_be_undone(sales: IngestedTable) -> None:
     content = HEADER + row(30)
     done = sales.ingest("2024-01-02", content)

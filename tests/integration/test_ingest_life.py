@@ -25,6 +25,7 @@ def replayed(firn: Firn, tenant: str, table: str) -> int:
     return int(answer["records_ingested"])
 
 
+@pytest.mark.thorough
 def test_rejected_rows_are_replayed_into_the_renamed_table(firn: Firn, tenant: str, sales: IngestedTable) -> None:
     sales.ok("RENAME_TABLE", new_name="takings")
     assert replayed(firn, tenant, "takings") == 1

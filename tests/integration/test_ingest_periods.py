@@ -31,6 +31,7 @@ def exported(folder: Path) -> dict[str, list[int]]:
     return {path.name: sorted(pq.read_table(path)["id"].to_pylist()) for path in sorted((folder / "out").iterdir())}
 
 
+@pytest.mark.thorough
 def test_the_days_of_a_period_become_one_file(firn: Firn, tenant: str, tmp_path: Path) -> None:
     sales = weekly(firn, tenant, tmp_path)
     sales.ingest("2024-01-08", HEADER + row(8))
@@ -82,6 +83,7 @@ def test_due_merges_complete_periods_and_names_the_others(firn: Firn, tenant: st
     assert sales.ok("COMPACT", period="due")["periods"] == []
 
 
+@pytest.mark.thorough
 def test_delete_source_deletes_the_files_that_were_merged(firn: Firn, tenant: str, tmp_path: Path) -> None:
     sales = weekly(firn, tenant, tmp_path)
     done = sales.ok("COMPACT", period="2024-W01", delete_source=True)
@@ -170,6 +172,7 @@ def test_an_export_that_fails_is_a_warning_and_export_repeats_it(firn: Firn, ten
     assert (again["files_written"], again["files_current"]) == (0, 1)
 
 
+@pytest.mark.thorough
 def test_export_follows_a_change_of_rows(firn: Firn, tenant: str, tmp_path: Path) -> None:
     sales = weekly(firn, tenant, tmp_path, days=2, **exporting(tmp_path))
     sales.ok("DELETE", filter={"id": 2})

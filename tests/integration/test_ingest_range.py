@@ -40,6 +40,7 @@ def test_a_bad_day_and_a_missing_one_do_not_stop_the_others(sales: IngestedTable
     assert [r["raw"].partition(",")[0] for r in sales.quarantined()] == ["x"]
 
 
+@pytest.mark.thorough
 def test_sent_again_it_goes_on_where_it_stopped(sales: IngestedTable) -> None:
     for day in (1, 2):
         sales.file(f"sales_2024-01-0{day}.csv", HEADER + row(day))
@@ -92,6 +93,7 @@ def test_the_first_file_gives_the_columns_of_a_table_without_a_dataset(firn: Fir
     assert table.rows(sort=["id"]) == [{"id": 1, "what": "a"}, {"id": 2, "what": "3"}]
 
 
+@pytest.mark.thorough
 def test_columns_that_files_of_one_commit_add_are_all_kept(firn: Firn, tenant: str, tmp_path: Path) -> None:
     dataset = {"columns": [{"name": "id", "type": "BIGINT"}], "on_drift": {"new": "evolve", "missing": "ignore"}}
     table = IngestedTable(firn, tenant, tmp_path, dataset=dataset)

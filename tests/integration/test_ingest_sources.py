@@ -62,6 +62,7 @@ def test_a_file_may_have_any_name(sales: IngestedTable, name: str) -> None:
     assert [r["_firn_file"].rpartition("/")[2] for r in sales.dated()] == [name]
 
 
+@pytest.mark.thorough
 def test_rejects_have_their_line_also_in_a_file_of_several_splits(
     sales: IngestedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,6 +203,7 @@ class TestSlowWriters:
         assert (answer["files_found"], "held_back_by" in answer) == (0, False)
         assert shop.ids() == [1, 7, 8]
 
+    @pytest.mark.thorough
     def test_the_files_of_a_change_without_an_end_stay(self, firn: Firn, tenant: str) -> None:
         shop = Shop(firn, tenant)
         shop.write(1)
@@ -241,6 +242,7 @@ class TestSlowWriters:
         assert shop.clean(older_than_hours=0)["files_found"] == 0
         assert shop.ids() == [1, 2]
 
+    @pytest.mark.thorough
     def test_what_another_program_commits_after_the_listing_stays(self, firn: Firn, tenant: str) -> None:
         """Files written days ago by a program that nobody knows of, and committed at the worst moment."""
         shop = Shop(firn, tenant)

@@ -157,7 +157,7 @@ KINDS: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("row_level", "partition"), thorough_after(2, KINDS), ids=str)
+@pytest.mark.parametrize(("row_level", "partition"), thorough_after(1, KINDS), ids=str)
 def test_pyiceberg_and_duckdb_alone_read_the_same_rows_after_every_kind_of_change(
     firn: Firn, tenant: str, row_level: str, partition: list[dict[str, Any]]
 ) -> None:

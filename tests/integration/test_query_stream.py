@@ -153,7 +153,7 @@ def test_there_is_no_row_limit_and_the_snapshot_is_named(firn: Firn, big: dict[s
 @pytest.mark.parametrize(
     ("query", "expected"),
     thorough_after(
-        4,
+        1,
         [
             ({"sort": "id", "limit": 150_000, "offset": 100_001}, range(100_001, 250_001)),
             ({"sort": "id", "offset": 299_990}, range(299_990, ROWS)),
@@ -198,6 +198,7 @@ def test_rows_of_sql_come_in_its_order(
     assert arrow(firn, TENANT, sql=sql, **beside)["id"].to_pylist() == list(expected)
 
 
+@pytest.mark.thorough
 def test_groups_and_joins_stream_too(firn: Firn, big: dict[str, Any], nothing_left: None) -> None:
     query = {"table": "big", "group_by": ["group"], "aggregations": [{"op": "count"}], "sort": "group"}
     assert csv(firn, TENANT, **query) == [["group", "count"], *([str(i), "30000"] for i in range(10))]
@@ -297,6 +298,7 @@ def test_when_its_client_goes_all_that_worked_for_it_ends(firn: Firn, big: dict[
         assert any(name.startswith("rdd_") for name in spooled(firn))
 
 
+@pytest.mark.thorough
 def test_a_client_that_goes_before_the_first_byte_ends_its_query(
     firn: Firn, big: dict[str, Any], nothing_left: None
 ) -> None:

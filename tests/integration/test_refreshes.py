@@ -11,6 +11,7 @@ from service.errors import InvalidQuery, RowCountMismatch
 from service.model.dynamic.plan import WEIGHT, IncrementalPlan, ReplacedKeys, Step, WeightedRows
 from service.model.schema.partition import PartitionField
 from tests.harness import Firn
+from tests.support.marks import thorough_except
 from tests.support.refreshed import RefreshedTable
 from tests.support.tables import ServedTable
 
@@ -86,6 +87,7 @@ def local(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
+@pytest.mark.thorough
 def test_rows_come_and_go_as_often_as_the_query_gives_them(firn: Firn, local: bool, facts: ServedTable) -> None:
     result = RefreshedTable(firn, [facts], FILTERED, BY_ROWS, local=local)
     assert result.build().inserted == 21
@@ -99,6 +101,7 @@ def test_rows_come_and_go_as_often_as_the_query_gives_them(firn: Firn, local: bo
     assert checked(result).deleted == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("local", [True, False], ids=["few", "many"], indirect=True)
 def test_both_sides_of_a_join_change_at_once(
     firn: Firn, local: bool, facts: ServedTable, customers: ServedTable
@@ -135,6 +138,7 @@ def test_rows_that_land_between_planning_and_reading_wait_for_the_next_refresh(
     checked(result)
 
 
+@pytest.mark.thorough
 def test_only_groups_that_come_out_different_are_written(
     firn: Firn, local: bool, facts: ServedTable, customers: ServedTable
 ) -> None:
@@ -207,7 +211,7 @@ def test_files_are_read_with_the_columns_that_the_source_has_now(firn: Firn, loc
     assert (counts.inserted, counts.deleted) == (1, 1)
 
 
-@pytest.mark.parametrize("row_level", ["copy_on_write", "merge_on_read", "auto"])
+@pytest.mark.parametrize("row_level", thorough_except(["merge_on_read"], ["copy_on_write", "merge_on_read", "auto"]))
 def test_the_rows_of_a_partitioned_result_go_by_delete_files_or_by_rewriting(
     firn: Firn, local: bool, facts: ServedTable, customers: ServedTable, row_level: Any
 ) -> None:
@@ -277,6 +281,7 @@ def test_nothing_of_a_refresh_stays_in_the_session(firn: Firn, facts: ServedTabl
     assert firn.app.engine.run(left) == before
 
 
+@pytest.mark.thorough
 def test_other_files_with_the_same_rows_stand_for_the_same_sources(firn: Firn, facts: ServedTable) -> None:
     result = RefreshedTable(firn, [facts], FILTERED, BY_ROWS)
     result.build()
@@ -308,6 +313,7 @@ def test_rows_that_were_only_rewritten_are_not_read(firn: Firn, facts: ServedTab
     assert sorted(changed["id"].to_pylist()) == [300, 301]
 
 
+@pytest.mark.thorough
 def test_few_rows_that_change_many_of_the_result_are_left_to_spark(
     firn: Firn, facts: ServedTable, customers: ServedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

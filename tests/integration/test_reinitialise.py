@@ -109,6 +109,7 @@ def test_nobody_is_asked_to_confirm_what_would_be_refused(shop: Shop) -> None:
     assert shop.refused("TABLE_NOT_FOUND", confirm=False, table="nosuch")
 
 
+@pytest.mark.thorough
 def test_an_empty_table_can_be_reinitialised(shop: Shop) -> None:
     assert shop.afresh(split_points=POINTS)["records_deleted"] == 0
     shop.write("a")
@@ -117,13 +118,16 @@ def test_an_empty_table_can_be_reinitialised(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     "sent",
-    [
-        {"split_points": POINTS},
-        {"split_points": "g\nn\nt"},
-        {"split_points": "g\r\nn\r\nt\r\n"},
-        {"split_points": encoded(POINTS), "split_points_base64": True},
-        {"split_points": "\n".join(encoded(POINTS)), "split_points_base64": True},
-    ],
+    thorough_after(
+        1,
+        [
+            {"split_points": POINTS},
+            {"split_points": "g\nn\nt"},
+            {"split_points": "g\r\nn\r\nt\r\n"},
+            {"split_points": encoded(POINTS), "split_points_base64": True},
+            {"split_points": "\n".join(encoded(POINTS)), "split_points_base64": True},
+        ],
+    ),
     ids=["list", "lines", "lines of Windows", "base64 list", "base64 lines"],
 )
 def test_files_land_in_the_ranges_asked_for_however_they_were_sent(shop: Shop, sent: dict[str, Any]) -> None:
@@ -179,6 +183,7 @@ class TestEveryWay:
         assert split.keys() == ["p", "u", "z", "za", "zo"]
         split.check_ranges()
 
+    @pytest.mark.thorough
     def test_bulk_loads_compactions_and_repartitions(self, split: Shop) -> None:
         for _ in range(3):
             split.load(*"ahozbipy")

@@ -142,6 +142,7 @@ def test_a_table_that_is_partitioned_like_this_is_left_alone(firn: Firn, tenant:
     assert table.ids() == list(range(20))
 
 
+@pytest.mark.thorough
 def test_files_that_another_program_left_in_an_older_partitioning_are_all_that_is_rewritten(
     firn: Firn, tenant: str
 ) -> None:
@@ -159,6 +160,7 @@ def test_files_that_another_program_left_in_an_older_partitioning_are_all_that_i
     assert table.ids() == [*range(10), *range(100, 106)]
 
 
+@pytest.mark.thorough
 def test_tables_without_rows_can_be_repartitioned(firn: Firn, tenant: str) -> None:
     empty, emptied = Table(firn, tenant, name="empty"), Table(firn, tenant, name="emptied")
     emptied.fill(1)
@@ -297,7 +299,7 @@ def test_an_expression_that_fails_names_its_column_and_a_row(firn: Firn, tenant:
     assert error["details"]["row"]["id"] == 3
 
 
-@pytest.mark.parametrize("validate", [True, False])
+@pytest.mark.parametrize("validate", thorough_after(1, [True, False]))
 def test_rows_that_got_lost_on_their_way_are_missed(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, validate: bool
 ) -> None:
@@ -327,6 +329,7 @@ def test_the_checksum_is_that_of_the_rows_wherever_they_lie(firn: Firn, tenant: 
     assert table.repartition(partition={"partitions": []})["stats"]["checksum"] not in sums
 
 
+@pytest.mark.thorough
 def test_a_file_with_more_rows_than_batch_size_is_rewritten_in_parts(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant, partition={"partitions": []})
     table.write_rows(*range(30))
@@ -354,6 +357,7 @@ def test_a_plan_says_what_would_be_rewritten_and_changes_nothing(firn: Firn, ten
     assert not table.repartition(partition=BY_PRODUCT, dry_run=True)["plan"]["files_removed"]
 
 
+@pytest.mark.thorough
 def test_with_delete_source_the_old_files_are_deleted_at_once(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant)
     table.fill(2)

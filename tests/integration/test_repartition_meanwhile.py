@@ -55,6 +55,7 @@ def test_what_others_commit_meanwhile_is_in_the_result(
     assert table.on_disk() == table.in_snapshots()
 
 
+@pytest.mark.thorough
 def test_the_table_is_what_it_was_until_it_is_what_it_shall_be(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +97,8 @@ def test_an_edit_that_waited_for_the_last_round_finds_the_new_layout_and_columns
     assert {row.get("twice", 2 * row["price"]) - 2 * row["price"] for row in table.rows()} == {0}
 
 
-@pytest.mark.parametrize("times", thorough_after(1, [1, 9]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("times", [1, 9])
 def test_programs_that_append_in_the_moment_of_the_commit_are_not_passed_over(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
@@ -212,6 +214,7 @@ def test_a_repartition_in_the_background_shows_its_progress_and_can_be_cancelled
     assert table.rows() == before
 
 
+@pytest.mark.thorough
 def test_two_repartitions_of_one_table_happen_one_after_the_other(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant)
     table.fill(2)

@@ -69,6 +69,7 @@ def test_the_new_table_has_the_rows_columns_and_properties_and_the_source_stays(
     assert new.repartition(partition={"partitions": []})["stats"]["records"] == 21
 
 
+@pytest.mark.thorough
 def test_what_is_written_meanwhile_is_in_it_up_to_the_snapshot_that_is_named(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def test_what_is_written_meanwhile_is_in_it_up_to_the_snapshot_that_is_named(
     assert another(table).rows() == table.rows()
 
 
+@pytest.mark.thorough
 def test_a_failure_leaves_no_table_and_no_file(firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table(firn, tenant)
     table.fill(1)
@@ -165,6 +167,7 @@ def test_with_delete_source_the_old_table_is_deleted_for_good(firn: Firn, tenant
     assert table.fail("TABLE_NOT_FOUND", "RESTORE_TABLE")["field"] == "table"
 
 
+@pytest.mark.thorough
 def test_a_source_that_others_changed_meanwhile_is_not_deleted(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

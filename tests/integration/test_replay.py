@@ -108,6 +108,7 @@ def test_impossible_dates_are_refused(
     assert IngestedTable(firn, tenant, tmp_path).fail("INVALID_REQUEST", "REPLAY", **fields)["field"] == field
 
 
+@pytest.mark.thorough
 def test_a_replay_that_ended_before_it_cleared_the_quarantine_counts_nothing_twice(
     sales: IngestedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_replay_that_ended_before_its_commit_loses_nothing(
     assert raw_ids(sales) == ["x"]
 
 
+@pytest.mark.thorough
 def test_who_takes_replayed_rows_away_is_told_which_and_the_file_brings_them_back(
     firn: Firn, tenant: str, tmp_path: Path
 ) -> None:
@@ -165,6 +167,7 @@ def test_who_takes_replayed_rows_away_is_told_which_and_the_file_brings_them_bac
     assert (table.ids(), "warnings" in restored) == ([1, 2], False)
 
 
+@pytest.mark.thorough
 def test_an_undo_of_a_replay_says_where_its_rows_can_come_from(sales: IngestedTable) -> None:
     replayed = sales.ok("REPLAY", dataset=CORRECTED)["metadata"]["request_id"]
     plan = sales.ok("UNDO", request_id=replayed, dry_run=True)["plan"]

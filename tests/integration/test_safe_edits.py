@@ -65,7 +65,7 @@ def figures(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: answer[name] for name in (*FIGURES, *PLACES) if name in answer}
 
 
-@pytest.mark.parametrize("name", thorough_after(4, EDITS))
+@pytest.mark.parametrize("name", thorough_after(2, EDITS))
 def test_a_dry_run_changes_nothing_and_tells_what_the_edit_then_does(table: TableById, name: str) -> None:
     edit = EDITS[name]
     state, files = table.state(), table.on_disk()
@@ -119,6 +119,7 @@ def test_a_plan_of_an_upsert_is_stale_once_a_new_key_is_there(table: TableById) 
     table.fail("PLAN_STALE", "UPSERT", **asked, plan_token=plan)
 
 
+@pytest.mark.thorough
 def test_a_preview_and_its_edit_may_have_the_same_key(table: TableById) -> None:
     asked = {"updates": {"n": 1}, "filter": {"id": 1}, "idempotency_key": "k"}
     stale = table.ok("UPDATE", **asked, dry_run=True)["plan"]["plan_token"]
@@ -168,6 +169,7 @@ def test_an_append_takes_nothing_that_is_an_edits(table: TableById) -> None:
         assert table.fail("INVALID_REQUEST", "WRITE", records=ROWS, **{name: value})["field"] == name
 
 
+@pytest.mark.thorough
 def test_rows_that_say_the_same_already_are_not_rewritten(table: TableById) -> None:
     files = table.on_disk()
     answer = table.ok("UPSERT", records=ROWS)

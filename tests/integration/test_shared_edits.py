@@ -214,6 +214,7 @@ def test_a_refused_request_does_not_keep_the_others_from_their_commit(firn: Firn
 class TestUndo:
     """Each request of a shared commit is undone on its own, as if it had a commit of its own."""
 
+    @pytest.mark.thorough
     def test_those_that_concern_other_rows_are_undone_in_any_order(self, shop: Shop) -> None:
         shop.ok("WRITE", records=[row(n, n) for n in range(4)])
         said = shop.together(
@@ -243,6 +244,7 @@ class TestUndo:
             shop.undo(answer)
             assert shop.lefts() == {1: left, 2: 2}
 
+    @pytest.mark.thorough
     def test_a_row_does_not_come_back_beside_one_that_a_later_request_of_the_commit_gave_its_key(
         self, shop: Shop
     ) -> None:
@@ -253,6 +255,7 @@ class TestUndo:
         shop.undo(gone)
         assert shop.lefts() == {1: 1}
 
+    @pytest.mark.thorough
     def test_later_commits_that_touched_its_rows_name_their_requests(self, shop: Shop) -> None:
         shop.ok("WRITE", records=[row(1, 1), row(2, 2), row(3, 3)])
         first = shop.firn.ok(shop.upsert({"id": 1, "left": 10}, {"id": 2, "left": 20}))
@@ -268,6 +271,7 @@ class TestUndo:
         shop.undo(idle)
         assert shop.lefts() == {1: 1, 2: 2, 3: 3}
 
+    @pytest.mark.thorough
     def test_a_compaction_in_between_changes_nothing(self, shop: Shop) -> None:
         shop.ok("WRITE", records=[row(1, 1), row(2, 2)])
         a, b = shop.together(shop.upsert({"id": 1, "left": 10}, row(5)), shop.delete({"id": 2}))
@@ -303,6 +307,7 @@ def test_older_files_are_read_as_the_table_has_their_columns_now(firn: Firn, ten
     assert shop.rows() == [{"id": 1, "left": 5, "x": "new"}, {"id": 2, "left": 6, "x": None}]
 
 
+@pytest.mark.thorough
 @IN_ONE_LAYOUT
 def test_small_files_do_not_pile_up_where_rows_are_changed_one_by_one(shop: Shop) -> None:
     shop.ok("WRITE", records=[row(n) for n in range(10)])
@@ -311,6 +316,7 @@ def test_small_files_do_not_pile_up_where_rows_are_changed_one_by_one(shop: Shop
     assert len(shop.current_files()) == 1
 
 
+@pytest.mark.thorough
 def test_small_files_beside_a_large_one_are_merged_and_each_change_can_still_be_undone(firn: Firn, tenant: str) -> None:
     shop, noise = Shop(firn, tenant), random.Random(1)
     shop.ok("WRITE", records=[row(n, n, noise.randbytes(1000).hex()) for n in range(1200)])

@@ -331,7 +331,7 @@ def test_a_table_may_be_called_as_icebergs_metadata_tables_and_selectors_are(fir
 METADATA = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
 
 
-@pytest.mark.parametrize("name", METADATA)
+@pytest.mark.parametrize("name", thorough_after(2, METADATA))
 def test_a_table_with_a_column_that_is_called_as_a_metadata_column_can_be_read_once_that_is_renamed(
     firn: Firn, tenant: str, name: str
 ) -> None:

@@ -148,6 +148,7 @@ def test_a_delete_is_taken_back_whether_it_took_whole_files_or_some_rows(shop: S
     assert shop.rows() == [(1, "a", 1), (1, "a", 1), (2, "b", None), (3, "c", 3), (9, "z", 9)]
 
 
+@pytest.mark.thorough
 def test_an_edit_is_taken_back_that_wrote_a_small_file_again_and_deleted_rows_of_a_large_one_by_place(
     firn: Firn, tenant: str
 ) -> None:
@@ -261,6 +262,7 @@ def test_an_upsert_whose_other_rows_were_changed_since_is_named_with_those_chang
     assert shop.conflicts(wrong) == [upsert, other]
 
 
+@pytest.mark.thorough
 def test_changes_are_undone_one_after_the_other_and_redone(shop: Shop) -> None:
     write = shop.write((1, "a", 1), (2, "a", 2))
     first, second = shop.update(10, id=1), shop.update(100, id=1)
@@ -278,6 +280,7 @@ def test_changes_are_undone_one_after_the_other_and_redone(shop: Shop) -> None:
     assert shop.rows() == []
 
 
+@pytest.mark.thorough
 def test_rows_do_not_come_back_where_later_rows_have_their_primary_key(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, schema=KEYED)
     shop.write((1, "a", 1), (2, "a", 2))
@@ -509,6 +512,7 @@ def test_a_change_whose_answer_was_lost_is_undone_by_the_id_that_its_retry_is_an
     assert shop.rows() == before
 
 
+@pytest.mark.thorough
 def test_a_restore_is_undone(shop: Shop) -> None:
     shop.write((1, "a", 1))
     backup = shop.ok("DELETE", all=True, create_backup=True)["backup"]
@@ -663,6 +667,7 @@ def test_a_bulk_load_is_undone(shop: Shop) -> None:
     assert (answer["records_removed"], shop.rows()) == (498, [(1, "a", 1)])
 
 
+@pytest.mark.thorough
 def test_while_others_write_an_undo_takes_back_its_change_and_nothing_else(shop: Shop) -> None:
     shop.write(*((i, "old", i) for i in range(20)))
     wrong = shop.update(-1, kind="old")

@@ -75,6 +75,7 @@ def test_each_key_keeps_its_newest_row_with_the_records_values(
         assert contents(table.rows()) == contents(rows)
 
 
+@pytest.mark.thorough
 def test_an_undo_brings_the_older_rows_back_and_history_counts_them(firn: Firn, tenant: str) -> None:
     table = made(firn, tenant)
     for n in range(3):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run import Group, Result, groups, run, table
+from tests.run import SERVICE, Group, Result, groups, run, run_all, table
 
 TESTS = Path(__file__).parents[1]
 
@@ -49,9 +49,35 @@ def test_a_check_that_fails_and_a_run_that_cannot_begin_count_as_failures(tmp_pa
 
 
 def test_the_table_ends_with_the_sum() -> None:
-    lines = table([Result("unit", 10, 0, 2, 61.2, 80.4), Result("faults", 5, 1, 0, 600, 90)]).splitlines()
+    lines = table([Result("unit", 10, 0, 2, 61.2, 80.4), Result("faults", 5, 1, 0, 600, 90)], 605).splitlines()
     assert [line.split() for line in lines[1:]] == [
         ["unit", "10", "0", "2", "1:01", "80"],
         ["faults", "5", "1", "0", "10:00", "90"],
-        ["total", "15", "1", "2", "11:01", "170"],
+        ["total", "15", "1", "2", "10:05", "170"],
     ]
+
+
+def waiting(name: str, for_file: Path, own_file: Path) -> Group:
+    """A group that ends once the other has begun."""
+    wait = f"import pathlib, time; pathlib.Path({str(own_file)!r}).touch()\n"
+    wait += f"while not pathlib.Path({str(for_file)!r}).exists(): time.sleep(0.01)\nprint('{name} ended')"
+    return Group(name, ((sys.executable, "-c", wait),), counted=False)
+
+
+@pytest.mark.timeout(60)
+def test_groups_run_beside_the_service_and_stand_in_the_table_in_their_order(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    chosen = [waiting("unit", one, other), waiting(SERVICE, other, one), Group("none", (("false",),), counted=False)]
+    results = run_all(chosen, beside=True)
+    assert [(r.name, r.passed, r.failed) for r in results] == [("unit", 1, 0), (SERVICE, 1, 0), ("none", 0, 1)]
+    printed = capfd.readouterr().out
+    assert all(f"{name} ended" in printed for name in ("unit", SERVICE))
+
+
+def test_groups_run_one_after_the_other_if_they_are_not_to_run_beside_each_other(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    first = Group(SERVICE, ((sys.executable, "-c", f"import time; time.sleep(0.3); open({str(made)!r}, 'x')"),), False)
+    second = Group("unit", ((sys.executable, "-c", f"open({str(made)!r})"),), False)
+    assert [result.failed for result in run_all([first, second], beside=False)] == [0, 0]

@@ -415,12 +415,16 @@ def firn(app: App) -> Iterator[Firn]:
         yield firn
 
 
+@pytest.fixture(scope="module")
+def states_before(firn: Firn) -> list[Any]:
+    return table_states(firn)
+
+
 @pytest.fixture(autouse=True)
-def _nothing_changes(firn: Firn) -> Iterator[None]:
+def _nothing_changes(firn: Firn, states_before: list[Any]) -> Iterator[None]:
     """Every test here asks for what must not be done."""
-    before = table_states(firn)
     yield
-    assert table_states(firn) == before
+    assert table_states(firn) == states_before
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,15 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     guarded.app.stop()
 
 
+@pytest.fixture(scope="module")
+def state_before(guarded: Guarded) -> list[Any]:
+    return state(guarded)
+
+
 @pytest.fixture(autouse=True)
-def nothing_changes(guarded: Guarded) -> Iterator[None]:
-    before = state(guarded)
+def nothing_changes(guarded: Guarded, state_before: list[Any]) -> Iterator[None]:
     yield
-    assert state(guarded) == before
+    assert state(guarded) == state_before
 
 
 def state(guarded: Guarded) -> list[Any]:
