@@ -31,7 +31,8 @@ def spools(home: Path) -> tuple[Path, Path]:
 
 
 def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str] = (), nice: int = 0) -> dict[str, str]:
-    """Spark's configuration; `spark.conf` of the settings takes precedence. `nice` is the priority of its process."""
+    """Spark's configuration; `spark.conf` of the settings takes precedence. `nice` is how much lower its
+    process's priority is."""
     # A JVM that ran out of memory loses threads that others wait for, so it is replaced.
     options = ["-XX:+ExitOnOutOfMemoryError", f"-Dlog4j2.configurationFile={ROOT / 'config' / 'log4j2.properties'}"]
     options += [*priorities.java_options(settings.spark.master, nice), *java_options]

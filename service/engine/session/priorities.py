@@ -41,14 +41,15 @@ _NICE_0 = 20
 def java_options(master: str, nice: int = 0) -> tuple[str, ...]:
     """The options for a JVM that runs tasks to set priorities; none if this process may not raise them again.
 
-    `nice` is that of the JVM's process.
+    `nice` is how much lower the priority of the JVM's process is than that of this one.
     """
     if not (master.startswith("local") and _can_raise()):
         return ()
+    nice += os.getpriority(os.PRIO_PROCESS, 0)
     # By itself this policy would also raise others: the threads of the compiler and the garbage collector would take
     # the cores from those that serve requests.
     others = (f"-XX:JavaPriority{priority}_To_OSPriority={nice}" for priority in range(_LOW + 1, _HIGHEST + 1))
-    return (_POLICY, f"-XX:JavaPriority{_LOW}_To_OSPriority={NICE}", *others)
+    return (_POLICY, f"-XX:JavaPriority{_LOW}_To_OSPriority={max(NICE, nice)}", *others)
 
 
 def lower_process(nice: int = QUERIES_NICE) -> None:
