@@ -1,7 +1,7 @@
 """A tenant that sends all it can, in a process of its own: `python -m bench.flood`.
 
 The plan is a JSON object on standard input, the report another on standard output: how often each kind of request was
-answered with each status.
+answered with each status, and which failures gave no reason.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from itertools import count
 _SLOW_EVERY_S = 1.0
 _CHUNK = 1 << 20
 _ANSWERS_WITHIN_S = 120
+NO_REASON = "without a reason"
 
 
 @dataclass
@@ -55,7 +56,7 @@ class Flood:
         while time.monotonic() < self._until:
             try:
                 status = await self._send(kind, number)
-            except (OSError, asyncio.IncompleteReadError, ValueError, IndexError):
+            except (OSError, ValueError, IndexError):
                 status = "closed"
             seen[status] += 1
             if status in ("429", "closed"):
@@ -71,9 +72,7 @@ class Flood:
             else:
                 body = self._body(kind, number)
                 writer.write(_head(f"Content-Length: {len(body)}") + body)
-            line = await reader.readline()
-            await reader.read()
-            return line.split()[1].decode()
+            return _status(await reader.read())
         finally:
             writer.close()
             with suppress(OSError):
@@ -103,7 +102,7 @@ class Flood:
     async def _send_slowly(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """A byte a second, until the service ends it."""
         writer.write(_head("Content-Length: 100000"))
-        answer = asyncio.create_task(reader.readline())
+        answer = asyncio.create_task(reader.read())
         while not answer.done() and time.monotonic() < self._until:
             writer.write(b" ")
             await writer.drain()
@@ -111,7 +110,20 @@ class Flood:
         if not answer.done():
             answer.cancel()
             return "still open"
-        return answer.result().split()[1].decode()
+        return _status(answer.result())
+
+
+def _status(response: bytes) -> str:
+    """The status of a response, and whether a failure is one without a code and a message."""
+    head, _, body = response.partition(b"\r\n\r\n")
+    status = head.split()[1].decode()
+    if status < "400":
+        return status
+    with suppress(ValueError, KeyError, TypeError):
+        error = json.loads(body)["error"]
+        if error["code"] and error["message"]:
+            return status
+    return f"{status} {NO_REASON}"
 
 
 def _head(length: str) -> bytes:

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -141,6 +141,14 @@ class Service(Client):
             except OSError:
                 continue
         return total
+
+    def resident_mib(self) -> float:
+        """The MiB of memory that it and its other processes hold; 0 if the system does not say."""
+        pages = 0
+        for pid in (self.process.pid, *_children(self.process.pid)):
+            with suppress(OSError):
+                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from service.engine.queries.engine import QueryEngine, QueryState, SharedEngine
 from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
+from service.fairness.crowd import Crowd
 from service.guard.policies import Policies
 from service.host import class_archive, jars, presence, process_locks
 from service.host.logs import configure_logging
@@ -266,13 +267,13 @@ def compose(
 ) -> Parts:
     """The parts of the service. A test can pass another engine, catalog or ledger."""
     queries, iceberg, limits = queries or SharedEngine(engine), settings.iceberg, settings.limits
-    metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
+    metrics, holds, query_log, crowd = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog(), Crowd()
     identities, commits = compose_identities(settings, ledger), Commits(catalog, ledger, metrics=metrics)
     small_files = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics)
     jobs, replayed = Jobs(JobRecords(ledger), commits, metrics), ReplayedRows(IngestionRecords(ledger))
     edits = Edits(engine, commits, Policies(catalog), holds, iceberg.edits)
     backups, restores = Backups(iceberg.edits, catalog, commits), Restores(engine, commits, holds)
-    writes = Writes(settings, engine, catalog, commits, small_files, metrics, holds)
+    writes = Writes(settings, engine, catalog, commits, small_files, metrics, holds, crowd=crowd)
     bulk = Bulk(settings.limits, engine, catalog, commits, small_files, jobs)
     awaited, built_on = partial(snapshots_awaiting_response, ledger), partial(built_on_by_other_instances, jobs)
     keepers = (holds.keeps, awaited, built_on, needed_snapshots(settings, ledger))
@@ -296,7 +297,7 @@ def compose(
     return Parts(
         {Engine: engine, QueryEngine: queries, Catalog: catalog, Ledger: ledger},
         *identity_parts(settings, ledger, identities),
-        *(settings, iceberg, metrics, commits, holds, jobs, jobs.records, small_files, query_log, schedules),
+        *(settings, iceberg, metrics, commits, holds, jobs, jobs.records, small_files, query_log, schedules, crowd),
         *query_parts(settings, queries, catalog, holds, metrics),
         Background(jobs, limits.maintenance_threads, limits.pending_maintenance, limits.tenant_share),
         *(writes, bulk, RowEdits(commits, backups, edits, small_files, writes)),

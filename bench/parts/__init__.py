@@ -10,6 +10,7 @@ from bench.parts import (
     dynamic,
     edits,
     flood,
+    hostile,
     ingest,
     lag,
     large,
@@ -38,4 +39,5 @@ PARTS: dict[int, ModuleType] = {
     14: upkeep,
     15: lag,
     16: flood,
+    17: hostile,
 }

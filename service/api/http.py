@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Literal
@@ -35,6 +36,7 @@ from service.settings import Settings
 
 Mode = Literal["validation", "serialization"]
 log = logging.getLogger("firn.http")
+_SWITCH_S = 0.001
 ROUTES = {
     database.DATABASE: "POST",
     INVOCATIONS: "POST",
@@ -174,6 +176,8 @@ def serve(service: HttpService, local: socket.socket | None, idle_timeout_s: flo
     scheme = "http" if settings.tls.certificate is None else "https"
     address = f"{scheme}://{settings.host}:{settings.port}" if idle_timeout_s is None else "a socket"
     log.info("listening on %s, data under %s", address, settings.home)
+    # Threads that compute hand over to the event loop sooner than Python's 5 ms.
+    sys.setswitchinterval(_SWITCH_S)
     gc.freeze()  # garbage collection is much cheaper if it does not scan what was imported
     try:
         server.run(sockets=None if idle_timeout_s is None else [])

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Generic, ParamSpec, TypeVar
 
+from service.fairness.crowd import Crowd
+
 P = ParamSpec("P")
 T = TypeVar("T")
 # Of how many tenants that no longer wait the turns are remembered.
@@ -53,9 +55,9 @@ class FairQueue(Generic[T]):
     Its user holds a lock during each call.
     """
 
-    def __init__(self, at_most: int) -> None:
-        """`at_most` is how many places one tenant may have."""
-        self._at_most = at_most
+    def __init__(self, at_most: int, crowd: Crowd | None = None) -> None:
+        """`at_most` is how many places one tenant may have; a loud one of the crowd may have fewer."""
+        self._at_most, self._crowd = at_most, crowd
         self._taken: Counter[str] = Counter()
         self._queues: dict[str, deque[T]] = {}
         # Which turn each tenant has next. The one that comes now is the least of those that wait.
@@ -94,12 +96,16 @@ class FairQueue(Generic[T]):
         best = (0, 0)
         for tenant, queue in self._queues.items():
             place = self._taken[tenant], self._turns[tenant]
-            if (found and place >= best) or (tenant != SERVICE and place[0] >= self._at_most):
+            if (found and place >= best) or (tenant != SERVICE and place[0] >= self._limit_of(tenant)):
                 continue
             item = next(filter(usable, queue), None)
             if item is not None:
                 found, best = (tenant, item), place
         return found
+
+    def _limit_of(self, tenant: str) -> int:
+        crowd = self._crowd
+        return self._at_most if crowd is None or not crowd.is_loud(tenant) else min(self._at_most, crowd.at_most)
 
     def take(self, tenant: str, item: T) -> None:
         """Give a place to what came first."""

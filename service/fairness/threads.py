@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from service.fairness.crowd import Crowd
 from service.fairness.shares import FairQueue, share_of, work_of
 
 T = TypeVar("T")
@@ -20,11 +21,11 @@ class _Task:
 class FairThreads:
     """A pool of threads. What waits for one is in a queue for each tenant, and the queues take turns."""
 
-    def __init__(self, threads: int, name: str, percent: int) -> None:
-        """`percent` is how much of the pool one tenant may use."""
+    def __init__(self, threads: int, name: str, percent: int, crowd: Crowd | None = None) -> None:
+        """`percent` is how much of the pool one tenant may use; a loud one may use less, unless it is all."""
         self._threads = threads
         self._lock = threading.Lock()
-        self._queue: FairQueue[_Task] = FairQueue(share_of(threads, percent))
+        self._queue: FairQueue[_Task] = FairQueue(share_of(threads, percent), crowd if percent < 100 else None)
         # It has no queue of its own: it never gets more work than it has threads.
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._closed = False

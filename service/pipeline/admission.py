@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from service.errors import ShuttingDown, TooManyRequests
+from service.fairness.crowd import Crowd
 from service.fairness.shares import SERVICE, Shares
 from service.metrics.catalogue import REQUEST_KINDS
 from service.metrics.metrics import Metrics
@@ -26,8 +27,9 @@ class _Limit:
 
 
 class Admission:
-    def __init__(self, limits: LimitSettings, metrics: Metrics | None = None) -> None:
+    def __init__(self, limits: LimitSettings, metrics: Metrics | None = None, crowd: Crowd | None = None) -> None:
         share = limits.tenant_share
+        self._crowd = crowd or Crowd()
         self._metrics = metrics or Metrics()
         self._changed = threading.Condition()
         self._in_progress = 0
@@ -59,9 +61,11 @@ class Admission:
             self._take(limits, kind, tenant)
             self._in_progress += 1
         self._metrics.admitted(kind, "admitted")
+        self._crowd.enter(tenant)
         try:
             yield
         finally:
+            self._crowd.leave(tenant)
             for limit in limits:
                 limit.shares.leave(tenant)
             self.leave()

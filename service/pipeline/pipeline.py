@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from service.errors import DeadlineExceeded, NotFound, OutcomeUnknown, ResponseTooLarge
+from service.fairness.crowd import Crowd
 from service.guard.policies import Policies
 from service.identity.audit_log import AuditLog
 from service.identity.identities import Identities
@@ -54,10 +55,10 @@ class Pipeline:
         self.identities = parts[Identities]
         self.audit_log = parts[AuditLog]
         self._keys = IdempotencyKeys(parts[Ledger], self._is_void)
-        self._threads = RequestThreads(limits)
+        self._threads = RequestThreads(limits, parts[Crowd])
         self._loop = BackgroundLoop()
         self.metrics = parts[Metrics]
-        self.admission = Admission(limits, self.metrics)
+        self.admission = Admission(limits, self.metrics, parts[Crowd])
         self._audit = Audit(self.metrics, self.audit_log)
         for name in (*self._parser.operations, BULK):
             self.metrics.serves(name)

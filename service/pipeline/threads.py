@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from typing import TypeVar
 
+from service.fairness.crowd import Crowd
 from service.fairness.threads import FairThreads
 from service.model.call import Call
 from service.operations.operation import Pool
@@ -16,7 +17,7 @@ _PARSING_THREADS = 4
 
 
 class RequestThreads:
-    def __init__(self, limits: LimitSettings) -> None:
+    def __init__(self, limits: LimitSettings, crowd: Crowd | None = None) -> None:
         sizes: Mapping[Pool, int] = {
             "inline": _PARSING_THREADS,
             "metadata": limits.metadata_threads,
@@ -26,7 +27,8 @@ class RequestThreads:
             "bulk": limits.concurrent_bulk_loads,
             "maintenance": limits.maintenance_threads,
         }
-        self._pools = {name: FairThreads(size, f"firn-{name}", limits.tenant_share) for name, size in sizes.items()}
+        share = limits.tenant_share
+        self._pools = {name: FairThreads(size, f"firn-{name}", share, crowd) for name, size in sizes.items()}
 
     def waiting(self) -> dict[tuple[str, ...], float]:
         """How many requests wait for a thread, by pool."""

@@ -28,6 +28,7 @@ from service.model import cursor
 from service.model.as_of import AsOf, moment
 from service.model.call import Call
 from service.model.dynamic.definition import check_built
+from service.model.filters.predicates import EVERY_ROW
 from service.model.names import TableName, check_name
 from service.model.query.items import JoinItem
 from service.model.query.model import TableSource
@@ -135,12 +136,17 @@ def read_parts(tables: Tables, table_name: str, parts: QueryParts, options: Read
     ]
     planned = plan_query(parts, source, [other for _, other, _ in joined])
     every = [(table, source, pin), *joined]
+    rows = table.row_count(pin.snapshot_id)
+    more = (
+        planned.is_plain and planned.is_whole and planned.where == EVERY_ROW and rows > options.offset + options.limit
+    )
     return Reading(
         partial(
             select.select,
             query=planned,
             explain=options.explain,
             again=options.pins is not None,
+            more=more,
             files=AskedBack(partial(_files, table, source, pin)),
         ),
         partial(stream.select, query=planned, window=options.window),

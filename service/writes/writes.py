@@ -13,6 +13,7 @@ from service.commits.holds import SnapshotHolds
 from service.commits.small_files import NOT_CHECKED, SmallFileChecks
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, FirnError, ShuttingDown
+from service.fairness.crowd import Crowd
 from service.fairness.threads import FairThreads
 from service.ledger.ledger import Batch
 from service.metrics.metrics import Metrics
@@ -46,6 +47,7 @@ class Writes:
         metrics: Metrics | None = None,
         holds: SnapshotHolds | None = None,
         keys: KeyFiles | None = None,
+        crowd: Crowd | None = None,
     ) -> None:
         self._settings = settings.writes
         self._catalog = catalog
@@ -60,10 +62,10 @@ class Writes:
         # By name, too: some WRITEs still name a table as it was called before it was renamed.
         self._queues: dict[tuple[str, TableName], Queue] = {}
         share = settings.limits.tenant_share
-        self._checking = FairThreads(4, "firn-intake", share)
+        self._checking = FairThreads(4, "firn-intake", share, crowd)
         # Most of them wait for the lock of their table.
-        self._alone = FairThreads(settings.limits.edit_threads, "firn-alone", share)
-        self._committing = FairThreads(settings.spark.sessions, "firn-commit", share)
+        self._alone = FairThreads(settings.limits.edit_threads, "firn-alone", share, crowd)
+        self._committing = FairThreads(settings.spark.sessions, "firn-commit", share, crowd)
         metrics.read("firn_write_queue_requests", lambda: self.waiting)
         metrics.read("firn_write_queue_tables", lambda: sum(not queue.idle for queue in self._every_queue()))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bench import report
 from bench.clients import LoadResult, compare
-from bench.flood import Flood
+from bench.flood import NO_REASON, Flood
 from bench.flood import Plan as FloodPlan
 from bench.load import FIRST_ID, Load, Plan, Seen, parse, request_template
 from bench.measures import FIRN, Claim, Line, ratio
@@ -192,12 +192,20 @@ def test_the_comparison_has_every_figure_that_other_tools_have_also_if_firn_lose
     assert "start" not in report.comparison(results)
 
 
-def test_a_flood_sends_every_kind_and_counts_the_answers_by_status() -> None:
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"error": {"code": "TOO_MANY_REQUESTS", "message": "try again"}}', "429"),
+        (b'{"error": {"code": "TOO_MANY_REQUESTS", "message": ""}}', f"429 {NO_REASON}"),
+        (b"", f"429 {NO_REASON}"),
+    ],
+)
+def test_a_flood_sends_every_kind_and_counts_the_answers_by_status(body: bytes, status: str) -> None:
     heads: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heads.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.write(b"HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\n\r\n" + body)
         await writer.drain()
         writer.close()
 
@@ -209,6 +217,7 @@ def test_a_flood_sends_every_kind_and_counts_the_answers_by_status() -> None:
     seen = asyncio.run(run())
     assert seen.keys() == {"query", "heavy", "write", "slow", "huge"}
     for statuses in seen.values():
-        assert set(statuses) <= {"429", "closed", "still open"}
+        assert set(statuses) <= {status, "closed", "still open"}
         assert sum(statuses.values()) > 0
+    assert status in seen["query"]
     assert any(b"chunked" in head for head in heads)

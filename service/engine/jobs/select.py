@@ -85,13 +85,15 @@ def select(
     explain: bool,
     measured: bool = False,
     again: bool = False,
+    more: bool = False,
     files: Callable[[], FileRows | None] = lambda: None,
     fits: Fits = lambda rows: True,
 ) -> Selected:
     """Run the query, or explain it, in a total order if it can be given one and has more rows than one page.
 
     With `measured`, its scans report how long planning took. With `again`, this page is not the first.
-    `files` lists the files of the snapshot for a plain query. `fits` says whether one page has room for these rows.
+    With `more`, a plain query without a condition has rows beyond this page, unless some are deleted. `files` lists the
+    files of the snapshot for a plain query. `fits` says whether one page has room for these rows.
     """
     ordered = total_order(query)
     measurements: tuple[Scan, ...] = ()
@@ -101,6 +103,10 @@ def select(
     unordered = not query.sorts and not query.distinct and not query.grouping and not again
     places = [(source.spark_name, source.snapshot_id) for source in query.sources]
     with pinned_reads(session, places) as pinned, _naming_failures(session, query, pinned):
+        if more and unordered and ordered is not None and not (explain or measured):
+            known = files()
+            if known is not None and known.rows is not None:
+                return _page_of_files(session, ordered, known, pinned)
         if explain or ordered is None or unordered:
             df = framed(session, query, pinned)
             found = explained(df) if explain else selected(df, names_of(query), query.limit, measured)

@@ -13,6 +13,7 @@ import pytest
 from service.api import http
 from service.app import App
 from service.errors import TooManyRequests
+from service.fairness.crowd import Crowd
 from service.metrics.metrics import Metrics
 from service.model import wire
 from service.model.call import Call
@@ -110,11 +111,23 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     app.stop()
 
 
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-def service(app: App) -> Iterator[Service]:
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def service(app: App, clock: Clock) -> Iterator[Service]:
     workers.__init__()  # type: ignore[misc]
     shared.clear()
-    parts = app.parts.replaced({Metrics: Metrics()})
+    parts = app.parts.replaced({Metrics: Metrics(), Crowd: Crowd(2, clock)})
     pipeline = Pipeline([work], parts, app.settings.limits)
     yield Service(app.settings, parts, pipeline)
     workers.end()
@@ -146,6 +159,32 @@ def test_another_tenant_has_a_thread_at_once_or_the_next_one_that_is_free(servic
     assert len(workers.begun) <= share + 1
     workers.end("quiet")
     assert quiet.result(60).status == 200
+    workers.end()
+    assert {done.result(60).status for done in loud} == {200}
+
+
+@pytest.mark.parametrize("pool", ["queries", "edits"])
+def test_a_tenant_that_floods_has_one_thread_while_another_one_sends_requests(
+    service: Service, clock: Clock, pool: str
+) -> None:
+    share = threads_of(service, pool) * 3 // 4
+    loud = flood(service, pool)
+    workers.wait_until_begun(lambda begun: len(begun) == share)
+    quiet = service.submit("quiet", "quiet", pool)
+    workers.wait_until_begun(lambda begun: "quiet" in begun)
+    clock.now += 1
+    for i in range(share - 1):
+        workers.end(f"loud{i}")
+        assert loud[i].result(60).status == 200
+    assert len(workers.begun) == share + 1
+    workers.end(f"loud{share - 1}")
+    workers.wait_until_begun(lambda begun: f"loud{share}" in begun)
+    assert len(workers.begun) == share + 2
+    workers.end("quiet")
+    assert quiet.result(60).status == 200
+    clock.now += 2
+    workers.end(f"loud{share}")
+    workers.wait_until_begun(lambda begun: len(begun) == 2 * share + 2)
     workers.end()
     assert {done.result(60).status for done in loud} == {200}
 
