@@ -120,6 +120,13 @@ def test_every_operation_has_a_page_and_a_row_among_all_operations() -> None:
     assert set(re.findall(r"^\| \[([A-Z_]+)\]", index, re.MULTILINE)) == set(OPERATIONS)
 
 
+def test_the_fields_of_an_operation_alone_come_before_those_that_many_have() -> None:
+    assert [row.name for row in request_rows(OPERATIONS["WRITE"])] == [
+        *("table", "records", "mode", "partition_filter", "plan_token", "dry_run"),
+        *("create_backup", "backup_retention_hours", "idempotency_key"),
+    ]
+
+
 def test_the_page_of_lists_names_every_operation_that_pages() -> None:
     named = set(re.findall(r"^\| \[([A-Z_]+)\]", read("docs/reference/lists.md"), re.MULTILINE))
     assert named == {name for name, operation in OPERATIONS.items() if issubclass(operation.request, Paged)}
