@@ -128,7 +128,9 @@ def check_role(role: str, path: str) -> None:
             path, "administrators see all rows and columns, as they can change the policy; leave this rule out"
         )
     if not _ROLE.fullmatch(role):
-        raise InvalidRequest.at(path, f"{role[:80]!r} is not the name of a role; use reader, writer, or one of tokens")
+        raise InvalidRequest.at(
+            path, f"{role[:80]!r} is not the name of a role; use reader, writer, or a role that tokens have"
+        )
 
 
 def rows_of(rule: PolicyRule, schema: TableSchema, attributes: AttributeValues) -> Predicate:
