@@ -34,9 +34,7 @@ RULES: dict[str, Any] = {
 }
 SET = {"operation": OPERATION, **ADDRESS, "rules": RULES}
 # What the tests' service says, too.
-_WARNING = (
-    "authentication is off, so nobody is known and the policy binds nobody; it takes effect once auth.required is true"
-)
+_WARNING = "authentication is off, so the policy binds nobody; it takes effect once FIRN_AUTH__REQUIRED is true"
 EXAMPLES = (
     Example(
         "Show each reader the rows of its regions, and mask columns",

@@ -43,6 +43,11 @@ _GUIDES: Mapping[str, tuple[str, ...]] = {
     ),
     "Schedules and jobs": ("how-to/nightly-compaction.md", "reference/maintenance.md", "reference/jobs.md"),
 }
+# Fields that many operations have; those of an operation alone are shown before them.
+_LAST = (
+    *("scope", "limit", "cursor", "partition_filter", "plan_token", "dry_run", "async", "confirm"),
+    *("create_backup", "backup_retention_hours", "idempotency_key"),
+)
 _CODE = re.compile(r"`([^`]+)`")
 
 
@@ -60,7 +65,8 @@ def request_rows(operation: Operation) -> list[FieldRow]:
     """The fields of a request, nested ones with dots, without those of every request."""
     # Every operation accepts `confirm`; the documentation has it where it does something.
     own = {"confirm"} & operation.request.__annotations__.keys()
-    return list(_rows(operation.request.model_json_schema(), set(Request.model_fields) - own))
+    rows = _rows(operation.request.model_json_schema(), set(Request.model_fields) - own)
+    return sorted(rows, key=lambda row: _LAST.index(row.name) if row.name in _LAST else -1)
 
 
 def common_rows() -> list[FieldRow]:

@@ -26,9 +26,13 @@ def yaml_problem(error: Exception) -> str:
     """What is wrong with a text, by one of the errors NOT_YAML: with its line and what is there, if that is known."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return " ".join(str(error).split())
-    mark = error.problem_mark or error.context_mark
     problem = " ".join(filter(None, (error.problem or error.context, error.note)))
-    return problem if mark is None else f"line {mark.line + 1}: {problem}\n{mark.get_snippet() or ''}"
+    # At the end of the text there is nothing to show: then what is incomplete began earlier.
+    for mark in filter(None, (error.problem_mark, error.context_mark)):
+        snippet = mark.get_snippet() or ""
+        if snippet.strip(" ^\n"):
+            return f"line {mark.line + 1}: {problem}\n{snippet}"
+    return f"line {error.problem_mark.line + 1}: {problem}" if error.problem_mark else problem
 
 
 def value_of(text: str) -> Any:

@@ -8,24 +8,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from service.errors import FirnError, InvalidRequest, UnknownField, nearest
+from service.settings.expected import expected
 
-_EXPECTED = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "dict_type": "an object",
-    "model_type": "an object",
-    "model_attributes_type": "an object",
-    "literal_error": "one of {expected}",
-    "greater_than_equal": "at least {ge}",
-    "less_than_equal": "at most {le}",
-    "string_too_long": "at most {max_length} characters long",
-    "too_long": "a list of at most {max_length}",
-    "too_short": "a list of at least {min_length}",
-}
 # What other systems call a field, and how to write the ones that look different there.
 _OTHER_WORDS = {
     "filter": ("where", "condition", "predicate"),
@@ -49,7 +33,7 @@ _FORMS = {
 
 def refusal(error: ValidationError, model: type[BaseModel], needed_by: str = "this operation") -> FirnError:
     """The error for a caller: the most helpful of all that is wrong. `needed_by` is what the model describes."""
-    first = _most_helpful(error, model)
+    first = _of_field(error, model)
     cause = (first.get("ctx") or {}).get("error")
     if isinstance(cause, FirnError):
         return cause
@@ -69,12 +53,49 @@ def refusal(error: ValidationError, model: type[BaseModel], needed_by: str = "th
     if first["type"] == "value_error":
         problem = first["msg"].removeprefix("Value error, ")
         return InvalidRequest(f"{path}: {problem}" if path else problem, field=path or None)
-    return InvalidRequest(f"{path} is {_short(first['input'])}, but must be {_expected(first)}", field=path)
+    return InvalidRequest(f"{path} is {_short(first['input'])}, but must be {expected(first)}", field=path)
 
 
-def _most_helpful(error: ValidationError, model: type[BaseModel]) -> ErrorDetails:
-    """A misspelt field before a missing one: the first explains the second."""
+def _of_field(error: ValidationError, model: type[BaseModel]) -> ErrorDetails:
+    """The most helpful error. One of a field with several types is about the object, if the value is one, or else about
+    all the types together; the path has no name of a type in either case."""
     errors = error.errors(include_url=False)
+    first = _most_helpful(errors, model)
+    at = _type_in(first["loc"], model)
+    if at is None:
+        return first
+    place = first["loc"][:at]
+    same = [e for e in errors if e["loc"][:at] == place]
+    inside = [e for e in same if len(e["loc"]) > at + 1]
+    if inside:
+        found = _most_helpful(inside, model)
+        return {**found, "loc": (*place, *found["loc"][at + 1 :])}
+    kinds = list(dict.fromkeys(map(expected, same)))
+    either = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
+    return {**first, "type": "union", "loc": place, "msg": either}
+
+
+def _type_in(loc: tuple[int | str, ...], model: type[BaseModel]) -> int | None:
+    """Where a path has the name of a type, as pydantic names the types of a field that may have several."""
+    kind: Any = model
+    for i, part in enumerate(loc):
+        kinds = [each for each in get_args(kind) if each is not types.NoneType] if _is_union(kind) else [kind]
+        if len(kinds) > 1:
+            return i
+        if isinstance(kinds[0], type) and issubclass(kinds[0], BaseModel):
+            field = next((f for n, f in kinds[0].model_fields.items() if part in (n, f.alias)), None)
+            kind = field.annotation if field else None
+        else:
+            kind = (get_args(kinds[0]) or (None,))[-1 if get_origin(kinds[0]) is dict else 0]
+    return None
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, types.UnionType)
+
+
+def _most_helpful(errors: list[ErrorDetails], model: type[BaseModel]) -> ErrorDetails:
+    """A misspelt field before a missing one: the first explains the second."""
     misspelt = (e for e in errors if e["type"] == "extra_forbidden" and _near(e, model))
     return next(misspelt, errors[0])
 
@@ -96,14 +117,6 @@ def _path(loc: tuple[int | str, ...]) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 80 else text[:77] + "…"
-
-
-def _expected(error: ErrorDetails) -> str:
-    """What a value must be, in terms of JSON rather than Python."""
-    template = _EXPECTED.get(error["type"])
-    if template is None:
-        return error["msg"].removeprefix("Input should be ")
-    return template.format(**error.get("ctx") or {}).replace("'", '"')
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from service.settings.expected import expected
 from service.settings.kinds import (
     MEMORY,
     Codec,
@@ -324,7 +325,7 @@ def _explain(error: ValidationError, environ: Mapping[str, str], path: Path, env
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(".".join(keys), [".".join(k) for k in _leaves(Settings)], n=1)
         return f"{source} is not a setting" + (f"; did you mean {near[0]}?" if near else "; remove it")
-    return f"{source} is {_shown(first['input'])}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    return f"{source} is {_shown(first['input'])}, but must be {expected(first)}"
 
 
 def _shown(value: Any) -> str:
@@ -341,20 +342,23 @@ def _check_together(settings: Settings) -> None:
             f"iceberg.write.target_file_size_mb ({target}), or every compacted file would still count as small"
         )
     if settings.catalog.type != "sqlite" and not settings.catalog.warehouse:
-        raise SettingsError(f"catalog.warehouse is not set; a {settings.catalog.type} catalog needs it, as s3://…")
+        raise SettingsError(
+            f"catalog.warehouse is not set (FIRN_CATALOG__WAREHOUSE); a {settings.catalog.type} catalog needs it, "
+            "such as s3://lake/warehouse"
+        )
     if settings.catalog.type in ("rest", "postgresql") and not settings.catalog.uri:
-        raise SettingsError(f"catalog.uri is not set; a {settings.catalog.type} catalog needs it")
+        raise SettingsError(f"catalog.uri is not set (FIRN_CATALOG__URI); a {settings.catalog.type} catalog needs it")
     if settings.catalog.type == "postgresql" and not _POSTGRESQL.fullmatch(settings.catalog.uri or ""):
-        raise SettingsError(f"catalog.uri is not a PostgreSQL URL; write it as {_POSTGRESQL_FORM}")
+        raise SettingsError(f"catalog.uri is not a PostgreSQL URL (FIRN_CATALOG__URI); write it as {_POSTGRESQL_FORM}")
     if settings.ledger.url is None:
         return
     if not _POSTGRESQL.fullmatch(settings.ledger.url):
         raise SettingsError(
-            f"ledger.url is not a PostgreSQL URL; write it as {_POSTGRESQL_FORM}, "
+            f"ledger.url is not a PostgreSQL URL (FIRN_LEDGER__URL); write it as {_POSTGRESQL_FORM}, "
             "or leave it unset for SQLite under FIRN_HOME"
         )
     if settings.catalog.type == "sqlite":
         raise SettingsError(
             "ledger.url is set, but catalog.type is sqlite: instances would share a ledger but no tables; "
-            "set catalog.type to postgresql, rest or glue, or leave ledger.url unset"
+            "set FIRN_CATALOG__TYPE to postgresql, rest or glue, or leave FIRN_LEDGER__URL unset"
         )

@@ -30,6 +30,7 @@ from service.model.ingest.dataset import Dataset
 from service.model.ingest.table_file import TableFile
 from service.operations.groups import GROUPS
 from service.operations.operation import Example, Operation, Request
+from service.operations.paging import Paged
 from service.settings import NOT_SETTINGS, ROOT, load, variables
 
 OPERATIONS = {operation.name: operation for operation in discover()}
@@ -117,6 +118,18 @@ def test_every_operation_has_a_page_and_a_row_among_all_operations() -> None:
         assert (text.partition("\n")[0], parts_of(text)) == (f"# {name}", [name])
     index = read("docs/reference/operations/index.md")
     assert set(re.findall(r"^\| \[([A-Z_]+)\]", index, re.MULTILINE)) == set(OPERATIONS)
+
+
+def test_the_fields_of_an_operation_alone_come_before_those_that_many_have() -> None:
+    assert [row.name for row in request_rows(OPERATIONS["WRITE"])] == [
+        *("table", "records", "mode", "partition_filter", "plan_token", "dry_run"),
+        *("create_backup", "backup_retention_hours", "idempotency_key"),
+    ]
+
+
+def test_the_page_of_lists_names_every_operation_that_pages() -> None:
+    named = set(re.findall(r"^\| \[([A-Z_]+)\]", read("docs/reference/lists.md"), re.MULTILINE))
+    assert named == {name for name, operation in OPERATIONS.items() if issubclass(operation.request, Paged)}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())

@@ -180,11 +180,12 @@ def _show_description(response: Response, args: Args, printer: Printer) -> None:
             "rows": format_number(table["row_count"]),
             "files": f"{format_number(table['file_count'])}, {format_number(table['small_files_count'])} small",
             "size": format_size(table["total_bytes"]),
-            "snapshots": f"{format_number(table['snapshot_count'])}, the last {table.get('current_snapshot_id', '-')}",
+            "snapshots": _snapshots(table),
             "primary key": ", ".join(schema.get("primary_key", [])) or None,
             "partitioned by": ", ".join(map(_partition_field, partitions)) or None,
             "split at": _split_points(table["split_points"]) if table.get("split_points") else None,
             "compression": properties.get("compression"),
+            "policy": "shows some senders less; see `firn policy show`" if table.get("has_policy") else None,
             "compaction": table["compaction"]["mode"] if table["compaction"]["enabled"] else "off",
         }
     )
@@ -197,6 +198,11 @@ def _show_description(response: Response, args: Args, printer: Printer) -> None:
     if derived := table.get("derived"):
         columns.append(PageColumn("DERIVED", value=lambda item: derived.get(item[0])))
     printer.items(columns, schema["fields"].items())
+
+
+def _snapshots(table: dict[str, Any]) -> str:
+    last = table.get("current_snapshot_id")
+    return format_number(table["snapshot_count"]) + (f", the last {last}" if last else "")
 
 
 def _split_points(points: list[Any]) -> str:

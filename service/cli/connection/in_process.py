@@ -12,7 +12,7 @@ from service.app import App
 from service.cli.command import Request, Response, UsageError
 from service.cli.connection.remote import Chunks, Notify, Unreachable, encode
 from service.errors import FirnError
-from service.host import jars
+from service.host import jars, preflight
 from service.jobs.jobs import Jobs
 from service.model import wire
 from service.model.call import Call
@@ -37,6 +37,8 @@ class InProcess:
         """Start an application that owns the home; raises `HomeInUse` if another process owns it."""
         if not (settings.home / "catalog.db").exists() and settings.catalog.type == "sqlite":
             notify(f"FIRN_HOME {settings.home} has no data yet")
+        if needs_spark:
+            preflight.check_java(os.environ)
         found = jars.fetch(jars.LOCK, jars.cache_dir(os.environ), notify) if needs_spark else []
         app = App(settings.for_commands(), found)
         connection = cls(app, owned=True)

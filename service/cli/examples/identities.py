@@ -9,9 +9,7 @@ _RULES = (
     'reader  {"customer": {"principal": "id"}}  amount: null\n'
     "writer  all                                all\n"
 )
-_OFF = (
-    "authentication is off, so nobody is known and the policy binds nobody; it takes effect once auth.required is true"
-)
+_OFF = "authentication is off, so the policy binds nobody; it takes effect once FIRN_AUTH__REQUIRED is true"
 
 EXAMPLES = (
     example(

@@ -18,7 +18,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 EVERY = "*"
 TOKEN = "jwt"
 """The credential of principals of tokens."""
-_FORM = "ROLE:TENANT, ROLE:TENANT/NAMESPACE or ROLE:*, where ROLE is reader, writer or admin"
+_FORM = "reader, writer or admin, or one of them with a place, as in writer:acme, writer:acme/shop or admin:*"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}")
 
 

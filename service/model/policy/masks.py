@@ -1,5 +1,6 @@
 """What a column shows in place of its values. A masked column keeps its type, so queries of it stay valid."""
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,9 +93,11 @@ def read_mask(value: Any, kind: ColumnType, path: str) -> Mask:
             raise InvalidRequest.at(path, f'a column of type {kind} cannot show a constant; use "null" or "hidden"')
         mask = ConstantMask(read_literal(kind, value["constant"], f"{path}.constant"))
     else:
-        raise InvalidRequest.at(path, f"{str(value)[:80]!r} is not a mask; use {_FORMS}")
+        raise InvalidRequest.at(path, f"{_shown(value)} is not a mask; use {_FORMS}")
     if isinstance(mask, Redacted | Hashed) and kind != _STRING:
-        raise InvalidRequest.at(path, f"{value!r} needs a column of text, but this one is {kind}; use null or constant")
+        raise InvalidRequest.at(
+            path, f'{_shown(value)} needs a column of text, but this one is {kind}; use "null", "hidden" or a constant'
+        )
     return mask
 
 
@@ -104,5 +107,12 @@ def salted(mask: Mask, salt: str) -> Mask:
 
 def _kept(value: Any, path: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_KEPT:
-        raise InvalidRequest.at(path, f"expected how many of the last characters stay, from 0 to {_MOST_KEPT}")
+        problem = (
+            f"{_shown(value)} is not a number of characters; send how many of the last stay visible, 0 to {_MOST_KEPT}"
+        )
+        raise InvalidRequest.at(path, problem)
     return value
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)[:80]

@@ -90,7 +90,9 @@ class TablePolicy:
             masks_of(rule, schema, self.salt, f"{path}.columns")
             used |= rule.columns.keys()
         if len(self.text) > _MOST_CHARACTERS:
-            raise InvalidRequest.at(_RULES, f"they have {len(self.text)} characters; at most {_MOST_CHARACTERS} fit")
+            raise InvalidRequest.at(
+                _RULES, f"they have {len(self.text)} characters; shorten them to {_MOST_CHARACTERS}"
+            )
         return frozenset(used)
 
 
@@ -122,9 +124,13 @@ def check_columns(properties: Mapping[str, str], after: TableSchema, gone: Colle
 
 def check_role(role: str, path: str) -> None:
     if role == "admin":
-        raise InvalidRequest.at(path, "administrators see all rows and columns, as they can change the policy")
+        raise InvalidRequest.at(
+            path, "administrators see all rows and columns, as they can change the policy; leave this rule out"
+        )
     if not _ROLE.fullmatch(role):
-        raise InvalidRequest.at(path, f"{role[:80]!r} is not the name of a role; use reader, writer, or one of tokens")
+        raise InvalidRequest.at(
+            path, f"{role[:80]!r} is not the name of a role; use reader, writer, or a role that tokens have"
+        )
 
 
 def rows_of(rule: PolicyRule, schema: TableSchema, attributes: AttributeValues) -> Predicate:

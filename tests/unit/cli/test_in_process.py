@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.cli.connection.in_process import InProcess
-from service.settings import HomeInUse, load
+from service.settings import HomeInUse, SettingsError, load
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}}
@@ -65,3 +65,11 @@ def test_a_job_that_is_not_there_is_told_as_over_http(home: Path) -> None:
     for ask in (connection.job, connection.cancel):
         assert ask("nope")["error"]["code"] == "NOT_FOUND"
     connection.close()
+
+
+def test_a_command_that_needs_spark_names_what_is_wrong_with_java_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SettingsError, match=f"JAVA_HOME is {tmp_path}, but there is no"):
+        InProcess.open(load({"FIRN_HOME": str(tmp_path / "home")}), [].append, needs_spark=True)

@@ -103,7 +103,7 @@ def _show_new(response: Response, args: Args, printer: Printer) -> None:
 
 def _show_audit(response: Response, args: Args, printer: Printer) -> None:
     if not response["enabled"]:
-        printer.line("the audit log is off")
+        printer.line("the audit log is off; FIRN_AUDIT__ENABLED=true, or authentication, turns it on")
     entries = response["entries"]
     if entries:
         printer.items(_ENTRY_COLUMNS, entries)

@@ -67,7 +67,7 @@ COMMANDS: tuple[Command, ...] = (
         "Remove the policy of a table.",
         operation="SET_POLICY",
         constants={"rules": {}},
-        question=lambda request: f"All who may read {full_name(request)} see all of its rows and columns from then on.",
+        question=lambda request: f"All who may read {full_name(request)} will see all of its rows and columns.",
         show=_show_set,
     ),
 )
