@@ -28,7 +28,6 @@ OPERATIONS = discover()
 DOCUMENT: dict[str, Any] = http.declare(OPERATIONS).openapi()
 CALLS = 60
 UNAVAILABLE = "ENGINE_UNAVAILABLE"
-seen: Counter[int] = Counter()
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,6 @@ def check(firn: Firn, case: Any, response: Any) -> None:
     declared = case.operation.definition.raw["responses"]
     text = response.content.decode()
     told = (case.method, case.path, case.body, response.status_code, text[:1000])
-    seen[response.status_code] += 1
     assert str(response.status_code) in declared or (response.status_code < 500 and "default" in declared), told
     if response.status_code < 400:
         kind = response.headers["content-type"][0].partition(";")[0]
@@ -76,9 +74,14 @@ def check(firn: Firn, case: Any, response: Any) -> None:
         check_message(body["error"]["message"])
 
 
-def call_all(firn: Firn, document: dict[str, Any], only: str | None, calls: int) -> None:
-    """So many calls of each method of each path in the document, half of them with what it does not allow."""
+def call_all(firn: Firn, document: dict[str, Any], only: str | None, calls: int) -> Counter[int]:
+    """So many calls of each method of each path in the document, half of them with what it does not allow.
+
+    Returns how many were answered with each status.
+    """
     import schemathesis
+
+    seen: Counter[int] = Counter()
 
     schema = schemathesis.openapi.from_dict(document)
     for result in schema.get_all_operations():
@@ -96,24 +99,22 @@ def call_all(firn: Firn, document: dict[str, Any], only: str | None, calls: int)
                 suppress_health_check=list(HealthCheck),
             )
             def call(case: Any) -> None:
-                check(firn, case, case.call(base_url=firn.base_url))
+                response = case.call(base_url=firn.base_url)
+                seen[response.status_code] += 1
+                check(firn, case, response)
 
             with suppress(Unsatisfiable):  # nothing is against a document that allows everything
                 call()
+    return seen
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("operation", [o.name for o in OPERATIONS])
 def test_no_call_of_an_operation_is_a_defect(operation: str, firn: Firn) -> None:
-    call_all(firn, document_of(operation), "/database", CALLS)
+    seen = call_all(firn, document_of(operation), "/database", CALLS)
+    assert seen.total() >= CALLS // 2 and seen[400], seen
 
 
 @pytest.mark.thorough
 def test_no_call_of_a_route_is_a_defect(firn: Firn) -> None:
-    call_all(firn, document_of("QUERY"), None, CALLS)
-
-
-@pytest.mark.thorough
-def test_there_were_thousands_of_calls_with_different_ends() -> None:
-    assert sum(seen.values()) > 2000
-    assert {200, 400, 404} <= seen.keys()
+    assert {200, 400, 404} <= call_all(firn, document_of("QUERY"), None, CALLS).keys()
