@@ -135,5 +135,5 @@ _COUNTS = {
 def _work_until(stop: threading.Event, change: Callable[[int], Any]) -> None:
     for number in itertools.count():
         change(number)
-        if stop.wait(0.2):
+        if stop.wait(0.5):
             return
