@@ -86,7 +86,7 @@ def test_an_overwrite_gets_them(table: Table) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", thorough_after(1, [NDJSON, CSV, ARROW]))
+@pytest.mark.parametrize("kind", [NDJSON, CSV, ARROW])
 def test_a_bulk_load_gets_them(table: Table, kind: str) -> None:
     records = [row(i) for i in range(500, 520)]
     if kind == NDJSON:

@@ -252,7 +252,7 @@ def _with_one_row_more(base: Any) -> Any:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("rounds", thorough_after(1, [3, 10]))
+@pytest.mark.parametrize("rounds", [3, 10])
 def test_concurrent_upserts_of_one_new_key_insert_one_row(table: TableById, rounds: int) -> None:
     """Ten clients, some rounds, overlapping keys: one row a key, and all that was counted adds up."""
     inserted = updated = unchanged = sent = 0
