@@ -135,6 +135,7 @@ def test_a_dry_run_of_the_command_compacts_nothing(firn: Firn, tenant: str, advi
     assert (done.returncode, "TABLE_NOT_FOUND" in done.stdout) == (1, True)
 
 
+@pytest.mark.thorough
 def test_the_script_compacts_the_tables_that_are_named(firn: Firn, tenant: str) -> None:
     make(firn, tenant, "people", "shop/orders")
     done = shell(block("bash", "trigger-compaction.sh"), firn.base_url, tenant)

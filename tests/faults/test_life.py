@@ -16,6 +16,7 @@ from service.settings import ROOT
 from tests.faults.load import Load, Responses
 from tests.faults.process import Process
 from tests.harness import Firn, free_port, wait_until
+from tests.support.marks import thorough_after
 
 ADDRESS = {"tenant_id": "life", "table": "kept"}
 SCHEMA = {"fields": {"id": {"type": "long", "required": True}, "payload": {"type": "string"}}}
@@ -26,8 +27,12 @@ def ids(firn: Firn) -> Counter[int]:
 
 
 @pytest.mark.timeout(420)
-def test_acknowledged_rows_survive_every_end_and_no_jvm_is_left(tmp_path: Path) -> None:
-    """Stopped gently, killed at work, killed while starting: each start finds every acknowledged row, once."""
+@pytest.mark.parametrize("every_end", thorough_after(1, [False, True]), ids=["stop", "every end"])
+def test_acknowledged_rows_survive_every_end_and_no_jvm_is_left(tmp_path: Path, every_end: bool) -> None:
+    """Stopped gently, killed at work, killed while starting: each start finds every acknowledged row, once.
+
+    What is there after a kill, tests/faults/test_kills.py shows as well.
+    """
     home = tmp_path / "home"
     everything = Responses()
 
@@ -45,6 +50,8 @@ def test_acknowledged_rows_survive_every_end_and_no_jvm_is_left(tmp_path: Path) 
         second.wait_until_ready()
         everything.check(ids(second.firn))
         everything.add(leaves_no_jvm_when_killed_at_work(second))
+    if not every_end:
+        return
 
     with Process(home, SPARK__WARM_UP="true") as third:
         leaves_no_jvm_when_killed_while_starting(third)

@@ -85,7 +85,8 @@ def test_an_overwrite_gets_them(table: Table) -> None:
     assert of(table, 7, 8) == [derived(7), {**derived(8), "half": 1.0}]
 
 
-@pytest.mark.parametrize("kind", thorough_after(1, [NDJSON, CSV, ARROW]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", [NDJSON, CSV, ARROW])
 def test_a_bulk_load_gets_them(table: Table, kind: str) -> None:
     records = [row(i) for i in range(500, 520)]
     if kind == NDJSON:
@@ -115,6 +116,7 @@ def test_a_row_for_which_one_cannot_be_computed_is_refused_and_harms_no_other(fi
     assert [(r["id"], r["number"]) for r in table.rows()] == [(1, 17), (3, 3)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("expression", "words", "by_hand"),
     thorough_after(

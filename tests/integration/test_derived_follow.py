@@ -211,6 +211,7 @@ def test_whatever_the_type_it_reads(
     assert [r["d"] for r in table.rows()] == [other] * 3
 
 
+@pytest.mark.thorough
 def test_a_bulk_upsert_computes_it_for_new_rows_and_again_for_changed_ones(table: Table) -> None:
     path = f"/tables/{table.tenant}/default/{table.name.table}/records?mode=upsert"
     sent = {"Content-Type": "text/csv"}

@@ -27,6 +27,7 @@ def in_order(rows: list[dict[str, Any]]) -> list[list[Any]]:
     return sorted((list(row.values()) for row in rows), key=str)
 
 
+@pytest.mark.thorough
 def test_a_query_that_names_internal_columns_is_refreshed_by_its_changes(
     firn: Firn, tenant: str, sales: IngestedTable
 ) -> None:

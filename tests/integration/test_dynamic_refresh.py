@@ -77,7 +77,6 @@ def test_compactions_change_nothing_and_start_no_spark_job(firn: Firn, tenant: s
     totals.check()
 
 
-@pytest.mark.thorough
 def test_a_chain_and_a_diamond_agree_while_their_base_table_is_written(
     firn: Firn, tenant: str, orders: ServedTable
 ) -> None:

@@ -36,6 +36,7 @@ def test_rejected_rows_are_replayed_into_the_renamed_table(firn: Firn, tenant: s
     assert len(firn.rows(tenant, "takings__quarantine")) == 1
 
 
+@pytest.mark.thorough
 def test_a_new_table_of_the_name_has_none_of_the_rows_that_the_dropped_one_rejected(
     firn: Firn, tenant: str, sales: IngestedTable, tmp_path: Path
 ) -> None:

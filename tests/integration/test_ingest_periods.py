@@ -128,6 +128,7 @@ def test_an_ordinary_table_has_no_periods(firn: Firn, tenant: str) -> None:
     assert "not made from a table file" in error["message"]
 
 
+@pytest.mark.thorough
 def test_each_day_is_exported_and_a_merged_period_too(firn: Firn, tenant: str, tmp_path: Path) -> None:
     sales = weekly(firn, tenant, tmp_path, **exporting(tmp_path))
     assert exported(tmp_path) == {f"{day}.parquet": [i] for i, day in enumerate(WEEK, 1)}

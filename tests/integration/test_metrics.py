@@ -123,6 +123,7 @@ def test_small_files_are_told_until_a_compaction_has_merged_them(watched: Watche
     assert watched.more("firn_compaction_seconds_count") == 1
 
 
+@pytest.mark.thorough
 def test_a_bulk_load_is_a_request_and_in_the_background_a_job(watched: Watched) -> None:
     path = "/tables/{tenant_id}/default/{table}/records".format(**watched.address)
     for query, status in (("", 200), ("?async=true", 202), ("?asinc=true", 400)):

@@ -257,6 +257,7 @@ def test_a_result_that_lacks_the_rows_that_go_is_reported(firn: Firn, local: boo
         result.refresh()
 
 
+@pytest.mark.thorough
 def test_nothing_of_a_refresh_stays_in_the_session(firn: Firn, facts: ServedTable, customers: ServedTable) -> None:
     result = RefreshedTable(firn, [facts, customers], BY_REGION, region_plan)
     result.build()

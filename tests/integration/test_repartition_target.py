@@ -154,6 +154,7 @@ def test_a_copy_of_an_offline_table_is_online_and_remembers_none_of_its_changes(
     assert new.description["properties"]["description"] == "ticks"
 
 
+@pytest.mark.thorough
 def test_with_delete_source_the_old_table_is_deleted_for_good(firn: Firn, tenant: str) -> None:
     table = Table(firn, tenant)
     table.fill(2)
