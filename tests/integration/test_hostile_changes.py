@@ -73,27 +73,30 @@ def target(firn: Firn) -> Iterator[Target]:
     assert process.poll() is None
 
 
-def changes(one: HostileExpression) -> dict[str, dict[str, Any]]:
+def changes(one: HostileExpression, *, every_kind: bool) -> dict[str, dict[str, Any]]:
     """The requests that compute an expression, by name."""
     value, address = {"expression": one.text}, {"table": "e"}
     every, few = {"id": {"gte": 0}}, {"id": {"eq": 3}}
     condition = {"expression": f"length({one.text}) = -1"}
-    return {
+    first = {
         "update": {"operation": "UPDATE", **address, "updates": {"o": value}, "filter": every},
+        "filter": {"operation": "DELETE", **address, "filter": condition},
+    }
+    others = {
         "update of one row": {"operation": "UPDATE", **address, "updates": {"o": value}, "filter": few},
         "preview": {"operation": "UPDATE", **address, "updates": {"o": value}, "filter": every, "dry_run": True},
-        "filter": {"operation": "DELETE", **address, "filter": condition},
         "query": {"operation": "QUERY", **address, "filter": condition, "limit": 5},
         "derived column": {"operation": "REPARTITION", **address, "transform": {"c": value}, "dry_run": True},
     }
+    return first | others if every_kind else first
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mechanism", sorted({one.mechanism for one in CORPUS}))
 def test_hostile_expressions_fail_alone(target: Target, mechanism: str) -> None:
     wrong = []
-    for one in (one for one in CORPUS if one.mechanism == mechanism):
-        for name, request in changes(one).items():
+    for number, one in enumerate(one for one in CORPUS if one.mechanism == mechanism):
+        for name, request in changes(one, every_kind=number < 3).items():
             wrong.append((name, str(one), target.problem(request)))
         target.write()
     assert [found for found in wrong if found[2]] == []
