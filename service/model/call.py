@@ -187,6 +187,11 @@ class Call:
             self.expire()
         return self._reason is not None
 
+    @property
+    def reason(self) -> FirnError | None:
+        """Why it was cancelled, if it was."""
+        return self._reason
+
     def check(self) -> None:
         """Raise Cancelled or DeadlineExceeded if the call was cancelled."""
         if self.cancelled:
