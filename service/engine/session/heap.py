@@ -83,7 +83,7 @@ def watch(samples: Iterator[HeapSample], full: Callable[[], object]) -> None:
 
 
 class MemoryRelief:
-    """Cancels the queries of users while the heap becomes full, so that they do not end the JVM of all others.
+    """Cancels what computes dynamic tables while the heap becomes full, so that it does not end the JVM of changes.
 
     What takes the rest of the heap at once is not prevented.
     """
@@ -93,8 +93,8 @@ class MemoryRelief:
 
     @contextmanager
     def offering(self, call: Call) -> Iterator[None]:
-        """Cancel the call if that is necessary during the block, and if it computes a query."""
-        if not call.computes_query:
+        """Cancel the call if that is necessary during the block, and if it computes a dynamic table."""
+        if not call.computes_table:
             yield
             return
         self._calls.add(call)
@@ -124,7 +124,7 @@ class MemoryRelief:
                 self.relieve()
 
     def relieve(self) -> None:
-        """Cancel the queries. A commit that has begun is not cancelled."""
+        """Cancel the calls. A commit that has begun is not cancelled."""
         for call in list(self._calls):
             if not call.cancelled and call.cancel(QueryTooExpensive(TOO_MUCH_MEMORY)):
                 log.warning("request %s was cancelled, because the heap is nearly full", call.id)

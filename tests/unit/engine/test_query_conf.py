@@ -81,7 +81,7 @@ def test_only_the_last_seconds_count() -> None:
 
 
 def test_queries_are_cancelled_while_the_heap_becomes_full_and_nothing_else() -> None:
-    query, change, committing = Call("1", computes_query=True), Call("2"), Call("3", computes_query=True)
+    query, change, committing = Call("1", computes_table=True), Call("2"), Call("3", computes_table=True)
     committing.seal()
     relief, times = MemoryRelief(), itertools.count(1.0)
 
@@ -103,7 +103,7 @@ def test_queries_are_cancelled_while_the_heap_becomes_full_and_nothing_else() ->
 
 
 def test_a_query_that_has_ended_is_not_cancelled() -> None:
-    relief, call = MemoryRelief(), Call("1", computes_query=True)
+    relief, call = MemoryRelief(), Call("1", computes_table=True)
     with relief.offering(call):
         pass
     relief.relieve()
