@@ -158,8 +158,8 @@ def test_hostile_queries_make_no_dynamic_table(target: Target, mechanism: str) -
 # Texts much longer than is assumed: no bound foresees what they take together.
 UNFORESEEN = (
     "SELECT k, repeat(v, 900) AS v FROM texts",
-    "SELECT a.k, max(sha2(concat(a.v, b.v), 512)) AS m FROM texts a JOIN texts b ON a.k = b.k JOIN texts c ON c.k = a.k "
-    "GROUP BY a.k",
+    "SELECT a.k, max(sha2(concat(a.v, b.v), 512)) AS m FROM texts a JOIN texts b ON a.k = b.k "
+    "JOIN texts c ON c.k = a.k GROUP BY a.k",
 )
 
 
