@@ -24,7 +24,7 @@ from service.model.names import INGEST_COLUMNS, TableName, check_name
 from service.model.schema.types import Field, TableSchema
 
 QUERY = "query"
-# How many rows of a result are in memory at the same time: a writer checks the size of its file after 100 rows.
+# How many rows of a result may be in memory at the same time: with Iceberg's defaults, each writer holds 100.
 _ROWS_IN_MEMORY = 400.0
 _FUNCTION = re.compile(r"the function ([\w.]+) cannot be used")
 

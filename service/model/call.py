@@ -107,8 +107,8 @@ class Call:
     room: ResponseRoom = field(default_factory=ResponseRoom)
     is_change: bool = False
     """Whether it is a WRITE or an edit, for which some Spark sessions are reserved. The pipeline sets it."""
-    computes_query: bool = False
-    """Whether it computes a query of a user, which is cancelled if Spark becomes short of memory."""
+    computes_table: bool = False
+    """Whether it computes a dynamic table, which is cancelled if Spark becomes short of memory."""
     started: float = field(default_factory=time.monotonic)
     deadline: float | None = None
     """On the monotonic clock, like `started`."""
@@ -186,6 +186,11 @@ class Call:
         if self.deadline is not None and self._reason is None and time.monotonic() > self.deadline:
             self.expire()
         return self._reason is not None
+
+    @property
+    def reason(self) -> FirnError | None:
+        """Why it was cancelled, if it was."""
+        return self._reason
 
     def check(self) -> None:
         """Raise Cancelled or DeadlineExceeded if the call was cancelled."""

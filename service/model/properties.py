@@ -163,6 +163,8 @@ def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[s
         "write.parquet.row-group-size-bytes": str(write.parquet_row_group_size * 1024),
         # Compressed, millions of rows can be so small, and to read one of them is to decode its row group.
         "write.parquet.row-group-size-track-uncompressed": "true",
+        # By default a writer holds 100 rows, however large, before it first looks at the size of its row group.
+        "write.parquet.row-group-check-min-record-count": "1",
         # Old metadata makes every load slower.
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "10",

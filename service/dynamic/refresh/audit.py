@@ -94,7 +94,7 @@ class _Audit:
                 held.enter_context(parts.holds.reading(source.table.uuid, source.snapshot_id))
             held.enter_context(parts.holds.reading(result.uuid, result.current_snapshot_id))
             job = work_of(parts, result, compiled, read, {})
-            self.call.computes_query = True
+            self.call.computes_table = True
             found = parts.engine.run_for(self.call, audit, job, compiled.query.full, sample, SHOWN)
         shown = set(without_hidden_columns(compiled.schema).names)
         examples = tuple(

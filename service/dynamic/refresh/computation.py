@@ -108,7 +108,7 @@ class Computation:
         summary = {REFRESH_STATE_PROPERTY: self.state.text(result.name.tenant)}
         becomes = None if self.becomes is None else self.becomes(result, self.compiled)
         work = work_of(self.parts, result, self.compiled, self.sources, summary, becomes)
-        self.job.call.computes_query = True
+        self.job.call.computes_table = True
         with self.parts.holds.building_on(result.uuid, result.current_snapshot_id):
             return self.parts.engine.run_for(self.job.call, self.stage, work, self.how)
 

@@ -80,8 +80,7 @@ class QueryEngine(Protocol):
 
 
 class SharedEngine:
-    """Queries in the process of all other work. Those that nearly exhaust its memory are cancelled, but one that does
-    so at once ends that process."""
+    """Queries in the process of all other work. What exhausts its memory ends that process."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -100,7 +99,6 @@ class SharedEngine:
         """There is no other process."""
 
     def run_for(self, call: Call, job: Callable[Concatenate[Session, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        call.computes_query = True
         try:
             return self._engine.run_for(call, job, *args, **kwargs)
         except OutOfMemory as e:

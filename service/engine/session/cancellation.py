@@ -13,11 +13,14 @@ from py4j.protocol import Py4JJavaError
 from service.engine.session.java import java_class
 from service.engine.session.priorities import stages_of
 from service.engine.session.spark_types import SparkSession
+from service.errors import QueryTooExpensive
 from service.model.call import Call
 
 log = logging.getLogger("firn.engine")
 _EVERY_S = 0.2
 _PATIENCE_S = 2.0
+# If what is cancelled fills the heap.
+_IMPATIENCE_S = 0.2
 _STOPPING_S = 2.0
 _TASK = "org.apache.spark.executor.Executor$TaskRunner"
 
@@ -37,7 +40,9 @@ def cancellable_for(session: SparkSession, call: Call, stuck: Stuck = _nothing) 
     context, tag, ended = session.sparkContext, f"firn-{uuid.uuid4().hex}", threading.Event()
 
     def cancel() -> None:
-        threading.Thread(target=_cancel, args=(context, tag, ended, stuck), name="firn-cancel", daemon=True).start()
+        patience = _IMPATIENCE_S if isinstance(call.reason, QueryTooExpensive) else _PATIENCE_S
+        args = (context, tag, ended, stuck, patience)
+        threading.Thread(target=_cancel, args=args, name="firn-cancel", daemon=True).start()
 
     context.addJobTag(tag)
     try:
@@ -55,20 +60,20 @@ def cancel_now(context: Any, tag: str, stuck: Stuck = _nothing) -> None:
     threading.Thread(target=_cancel, args=(context, tag, ended, stuck), name="firn-cancel", daemon=True).start()
 
 
-def _cancel(context: Any, tag: str, ended: threading.Event, stuck: Stuck) -> None:
+def _cancel(context: Any, tag: str, ended: threading.Event, stuck: Stuck, patience_s: float = _PATIENCE_S) -> None:
     """Cancel jobs with the tag until the block has ended, and stop tasks that continue to run."""
     try:
         while True:
             context.cancelJobsWithTag(tag)
             if ended.wait(_EVERY_S):
                 break
-        if not _stop_tasks(context, tag):
+        if not _stop_tasks(context, tag, patience_s):
             stuck(tag)
     except Exception as e:  # if the JVM ended, so did they
         log.warning("Spark jobs of a cancelled request could not be cancelled: %s", e)
 
 
-def _stop_tasks(context: Any, tag: str) -> bool:
+def _stop_tasks(context: Any, tag: str, patience_s: float) -> bool:
     """Stop the threads of tasks that continue although their job was cancelled; whether all have ended.
 
     A task checks for cancellation when it fetches rows. Generated code that joins every row with every other may fetch
@@ -76,7 +81,7 @@ def _stop_tasks(context: Any, tag: str) -> bool:
     that others need, because it only computes. In later versions of Java, it runs to its end.
     """
     threads = java_class("java.lang.Thread")
-    running = _still_running(threads, context, tag, _PATIENCE_S)
+    running = _still_running(threads, context, tag, patience_s)
     for thread in running:
         log.warning("%s continued after its request was cancelled; stopping it", thread.getName())
         with suppress(Py4JJavaError):  # Java 20 or later

@@ -24,8 +24,10 @@ _WINDOW_S = 4.0
 # A query that makes progress spends less of its time so, even one that needs most of the heap.
 _MOST_COLLECTING = 0.7
 _MOST_USED = 0.85
-_SHORT_WINDOW_S = 1.0
-_SHORT_COLLECTING = 0.3
+_SHORT_SAMPLES = 3
+_SHORT_EVERY_S = 0.2
+# What Spark's own memory may take, and everything else beside it, is less.
+_SHORT_USED = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +39,27 @@ class HeapSample:
     used: float
 
 
-def is_full(
-    samples: "deque[HeapSample]", window_s: float = _WINDOW_S, most_collecting: float = _MOST_COLLECTING
-) -> bool:
+def is_full(samples: "deque[HeapSample]") -> bool:
     """Whether the JVM hardly does anything but collect garbage in a full heap. Forgets old samples."""
-    while len(samples) > 2 and samples[-1].at_s - samples[1].at_s >= window_s:
+    while len(samples) > 2 and samples[-1].at_s - samples[1].at_s >= _WINDOW_S:
         samples.popleft()
     first, last = samples[0], samples[-1]
     span = last.at_s - first.at_s
-    if span < window_s or last.used < _MOST_USED:
+    if span < _WINDOW_S or last.used < _MOST_USED:
         return False
-    return (last.collecting_s - first.collecting_s) / span > most_collecting
+    return (last.collecting_s - first.collecting_s) / span > _MOST_COLLECTING
 
 
 def is_short(samples: "deque[HeapSample]") -> bool:
-    """Whether the heap is about to be full: earlier, so that what fills it can still be cancelled."""
-    return is_full(samples, _SHORT_WINDOW_S, _SHORT_COLLECTING)
+    """Whether the heap is about to be full: collecting garbage does not free much. It is noticed earlier than that the
+    heap is full, so that what fills it can still be cancelled. Forgets old samples."""
+    while len(samples) > _SHORT_SAMPLES:
+        samples.popleft()
+    collects = samples[-1].collecting_s > samples[0].collecting_s
+    return len(samples) == _SHORT_SAMPLES and collects and min(one.used for one in samples) > _SHORT_USED
 
 
-def heap_samples() -> Iterator[HeapSample]:
+def heap_samples(every_s: float = _EVERY_S) -> Iterator[HeapSample]:
     """Samples of the JVM of this process, until it has ended."""
     management = java_class("java.lang.management.ManagementFactory")
     memory = management.getMemoryMXBean()
@@ -65,7 +69,7 @@ def heap_samples() -> Iterator[HeapSample]:
         usage: Any = memory.getHeapMemoryUsage()
         collecting_s = sum(one.getCollectionTime() for one in collectors) / 1000
         yield HeapSample(time.monotonic(), collecting_s, usage.getUsed() / usage.getMax())
-        time.sleep(_EVERY_S)
+        time.sleep(every_s)
 
 
 def watch(samples: Iterator[HeapSample], full: Callable[[], object]) -> None:
@@ -79,7 +83,7 @@ def watch(samples: Iterator[HeapSample], full: Callable[[], object]) -> None:
 
 
 class MemoryRelief:
-    """Cancels the queries of users while the heap becomes full, so that they do not end the JVM of all others.
+    """Cancels what computes dynamic tables while the heap becomes full, so that it does not end the JVM of changes.
 
     What takes the rest of the heap at once is not prevented.
     """
@@ -89,8 +93,8 @@ class MemoryRelief:
 
     @contextmanager
     def offering(self, call: Call) -> Iterator[None]:
-        """Cancel the call if that is necessary during the block, and if it computes a query."""
-        if not call.computes_query:
+        """Cancel the call if that is necessary during the block, and if it computes a dynamic table."""
+        if not call.computes_table:
             yield
             return
         self._calls.add(call)
@@ -105,7 +109,7 @@ class MemoryRelief:
 
     def _watch(self, over: Callable[[], bool]) -> None:
         with suppress(Exception):  # the JVM has ended
-            self.watch(heap_samples(), over)
+            self.watch(heap_samples(_SHORT_EVERY_S), over)
 
     def watch(self, samples: Iterator[HeapSample], over: Callable[[], bool]) -> None:
         window: deque[HeapSample] = deque()
@@ -120,7 +124,7 @@ class MemoryRelief:
                 self.relieve()
 
     def relieve(self) -> None:
-        """Cancel the queries. A commit that has begun is not cancelled."""
+        """Cancel the calls. A commit that has begun is not cancelled."""
         for call in list(self._calls):
             if not call.cancelled and call.cancel(QueryTooExpensive(TOO_MUCH_MEMORY)):
                 log.warning("request %s was cancelled, because the heap is nearly full", call.id)

@@ -1,5 +1,6 @@
 """What the process for queries is started with, and when its heap counts as full."""
 
+import itertools
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -80,14 +81,17 @@ def test_only_the_last_seconds_count() -> None:
 
 
 def test_queries_are_cancelled_while_the_heap_becomes_full_and_nothing_else() -> None:
-    query, change, committing = Call("1", computes_query=True), Call("2"), Call("3", computes_query=True)
+    query, change, committing = Call("1", computes_table=True), Call("2"), Call("3", computes_table=True)
     committing.seal()
-    relief = MemoryRelief()
+    relief, times = MemoryRelief(), itertools.count(1.0)
 
     def samples() -> Any:
-        yield from sampled(2, 0.1, 0.95)  # garbage is collected in passing
+        for used in (0.9, 0.5, 0.95, 0.96, 0.4, 0.9):  # garbage is collected in passing
+            yield HeapSample(next(times), next(times), used)
+            assert not query.cancelled
+        yield from (HeapSample(next(times), 60.0, 0.95) for i in range(4))  # nothing was collected
         assert not query.cancelled
-        yield from (HeapSample(10 + i / 2, i / 2 * 0.5, 0.95) for i in range(8))
+        yield from (HeapSample(next(times), next(times), 0.95) for i in range(3))
 
     given = samples()
     with relief.offering(query), relief.offering(change), relief.offering(committing):
@@ -99,7 +103,7 @@ def test_queries_are_cancelled_while_the_heap_becomes_full_and_nothing_else() ->
 
 
 def test_a_query_that_has_ended_is_not_cancelled() -> None:
-    relief, call = MemoryRelief(), Call("1", computes_query=True)
+    relief, call = MemoryRelief(), Call("1", computes_table=True)
     with relief.offering(call):
         pass
     relief.relieve()
