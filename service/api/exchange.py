@@ -30,7 +30,7 @@ from service.settings import LimitSettings, Settings
 
 log = logging.getLogger("firn.http")
 _DRAIN_S = 5.0
-# So many of its bytes take a second: a client on the same machine would keep the event loop busy with what nobody needs.
+# So many of its first bytes take a second: a client on the same machine would keep the event loop busy with them.
 _DRAIN_SLOWLY = 64 << 20
 # A response is sent in parts of this size, each once its client has read most of those before.
 _PART = 64 * 1024
