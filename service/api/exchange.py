@@ -29,9 +29,9 @@ from service.pipeline.response import Response as PipelineResponse
 from service.settings import LimitSettings, Settings
 
 log = logging.getLogger("firn.http")
-_DRAIN_S = 2.0
-# Of these at first so slowly: a client on the same machine would keep the event loop busy with what nobody needs.
-_DRAIN_SLOWLY_S, _DRAIN_BYTES_PER_S = 1.0, 64 << 20
+_DRAIN_S = 5.0
+# So many of its first bytes take a second: a client on the same machine would keep the event loop busy with them.
+_DRAIN_SLOWLY = 64 << 20
 # A response is sent in parts of this size, each once its client has read most of those before.
 _PART = 64 * 1024
 _CLIENT_GONE = 499  # as proxies call it
@@ -306,11 +306,12 @@ async def drain(request: Request) -> None:
     # A RuntimeError means that the body was read to its end.
     with contextlib.suppress(TimeoutError, ClientDisconnect, RuntimeError):
         loop = asyncio.get_running_loop()
-        fast = loop.time() + _DRAIN_SLOWLY_S
+        began, size = loop.time(), 0
         async with asyncio.timeout(_DRAIN_S):
             async for chunk in request.stream():
-                if loop.time() < fast:
-                    await asyncio.sleep(len(chunk) / _DRAIN_BYTES_PER_S)
+                size += len(chunk)
+                if size < _DRAIN_SLOWLY:
+                    await asyncio.sleep(began + size / _DRAIN_SLOWLY - loop.time())
 
 
 async def disconnected(receive: Receive) -> None:

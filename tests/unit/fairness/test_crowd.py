@@ -2,10 +2,11 @@
 
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from service.fairness.crowd import Crowd
+from service.fairness.crowd import Crowd, quota
 from service.fairness.shares import SERVICE, FairQueue
 from service.fairness.threads import FairThreads
 from tests.harness import wait_until
@@ -42,6 +43,25 @@ def leave(crowd: Crowd, tenant: str, times: int) -> None:
 @pytest.mark.parametrize(("cores", "places"), [(1, 1), (2, 1), (3, 1), (4, 2), (16, 8)])
 def test_half_of_the_cores_are_for_others(cores: int, places: int) -> None:
     assert Crowd(cores).at_most == places
+
+
+@pytest.mark.parametrize(
+    ("texts", "cores"),
+    [
+        (["200000 100000\n"], 2),
+        (["50000 100000\n"], 0.5),
+        (["max 100000\n"], None),
+        (["150000\n", "100000\n"], 1.5),
+        (["-1\n", "100000\n"], None),
+        ([], None),
+    ],
+)
+def test_a_containers_limit_counts_as_cores(texts: list[str], cores: float | None, tmp_path: Path) -> None:
+    files = tuple(tmp_path / str(i) for i in range(len(texts)))
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    found = quota([(tmp_path / "missing",), files])
+    assert found == cores if cores else found > 1000
 
 
 def test_a_tenant_is_loud_once_it_has_had_far_more_requests_in_progress_for_a_while(crowd: Crowd, clock: Clock) -> None:
