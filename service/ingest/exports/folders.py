@@ -20,7 +20,9 @@ def check_folder(
     if base is None:
         return
     if any(SENDERS in path for path in _paths(config, base)):
-        raise InvalidRequest.at(field, f"{SENDERS!r} is the folder of files for senders whom a policy binds; rename it")
+        raise InvalidRequest.at(
+            field, f"{SENDERS!r} is the folder of files for senders whom a policy binds; rename yours"
+        )
     for one in others:
         if '"storage"' not in one.table_file:
             continue
