@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, Literal
 
@@ -174,6 +175,9 @@ def serve(service: HttpService, local: socket.socket | None, idle_timeout_s: flo
     scheme = "http" if settings.tls.certificate is None else "https"
     address = f"{scheme}://{settings.host}:{settings.port}" if idle_timeout_s is None else "a socket"
     log.info("listening on %s, data under %s", address, settings.home)
+    with suppress(FirnError):  # the ledger may not respond yet
+        if service.pipeline.identities.lack_keys:
+            log.warning("requests need a key, and there is none: `firn key create NAME --role 'admin:*' --offline`")
     gc.freeze()  # garbage collection is much cheaper if it does not scan what was imported
     try:
         server.run(sockets=None if idle_timeout_s is None else [])
