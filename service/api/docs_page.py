@@ -22,9 +22,15 @@ from service.settings import ROOT
 _TEMPLATE = Path(__file__).with_suffix(".html")
 _FOLDERS = ("start", "how-to", "deploy", "reference", "explanation")
 _GUIDES: Mapping[str, tuple[str, ...]] = {
-    "Tables": ("start/tutorial.md", "how-to/rename-and-drop.md", "reference/tables.md", "reference/types.md"),
+    "Tables": (
+        "start/tutorial.md",
+        "how-to/rename-and-drop.md",
+        "how-to/protect-rows.md",
+        "reference/tables.md",
+        "reference/types.md",
+    ),
     "Namespaces": ("reference/tables.md",),
-    "Identities": ("reference/identities.md",),
+    "Identities": ("reference/identities.md", "how-to/protect-rows.md"),
     "Rows": (
         "how-to/load-files.md",
         "how-to/upsert.md",
@@ -264,7 +270,8 @@ def _object(
         yield FieldRow(path, kind, None if needed else _shown(field.get("default")), field.get("description", ""))
         if inside and inside not in seen:
             seen[inside] = path
-            listed = "[]" if "array" in json.dumps(field) else ""
+            text = json.dumps(field)
+            listed = "[]" if "array" in text else ".*" if '"additionalProperties": {"$ref"' in text else ""
             yield from _object(defs[inside], f"{path}{listed}.", defs, seen, set())
 
 

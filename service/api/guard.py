@@ -7,10 +7,11 @@ from starlette.types import Message, Send
 
 from service.api.events import INVOCATIONS
 from service.api.exchange import api_of, call_of, drain
-from service.errors import FirnError
+from service.errors import FirnError, Unauthenticated
 
 _OPEN = frozenset({"/health", "/ready"})
 _DOCS = ("/docs", "/openapi.json")
+_OPEN_DOCS = "FIRN_AUTH__PUBLIC_DOCS=true shows the documentation, which holds no data, to everybody"
 _BEARER, _API_KEY = "bearer", "apiKey"
 
 
@@ -26,6 +27,8 @@ async def refusal(request: Request) -> FirnError | None:
         await api.pipeline.authenticate(call)
     except FirnError as e:
         await drain(request)
+        if isinstance(e, Unauthenticated) and _is_open(path, docs=True):  # a browser sends no credential
+            return Unauthenticated(f"{e.message}. {_OPEN_DOCS}")
         return e
     return None
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, Literal
 
@@ -176,6 +177,9 @@ def serve(service: HttpService, local: socket.socket | None, idle_timeout_s: flo
     scheme = "http" if settings.tls.certificate is None else "https"
     address = f"{scheme}://{settings.host}:{settings.port}" if idle_timeout_s is None else "a socket"
     log.info("listening on %s, data under %s", address, settings.home)
+    with suppress(FirnError):  # the ledger may not respond yet
+        if service.pipeline.identities.lack_keys:
+            log.warning("requests need a key, and there is none: `firn key create NAME --role 'admin:*' --offline`")
     # Threads that compute hand over to the event loop sooner than Python's 5 ms.
     sys.setswitchinterval(_SWITCH_S)
     gc.freeze()  # garbage collection is much cheaper if it does not scan what was imported

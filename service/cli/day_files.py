@@ -50,8 +50,12 @@ def upload_range(
     connection: Connection, request: Request, bounds: list[date], date_format: str, on_progress: OnProgress
 ) -> Response:
     """Send the file of each date to a service that cannot read it by its path. The response is as INGEST_RANGE's."""
-    from service.model.ingest.patterns import fill
+    from service.model.ingest.patterns import check_paths_of_days, fill
 
+    try:
+        check_paths_of_days(request["source"])
+    except ValueError as e:
+        raise UsageError(f"{request['source']!r} cannot be used: {e}") from e
     days: list[dict[str, Any]] = []
     first, last = bounds
     total = (last - first).days + 1

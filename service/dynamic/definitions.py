@@ -72,7 +72,11 @@ class Definitions:
         named = [one.name for one in readers if principal.may("reader", one.name.tenant, one.name.namespace)]
         shown = [shown_name(one, table.name) for one in named[:_LISTED]]
         more = f" and {len(named) - _LISTED} more" if len(named) > _LISTED else ""
-        by = f"the dynamic tables {', '.join(shown)}{more}" if named else "dynamic tables that you may not read"
+        by = (
+            f"the dynamic {'tables' if shown[1:] else 'table'} {', '.join(shown)}{more}"
+            if named
+            else "dynamic tables that you may not read"
+        )
         if named and len(named) < len(readers):
             by += ", and others that you may not read"
         raise TableInUse(

@@ -15,7 +15,7 @@ def check_exposure(settings: Settings) -> str:
     if not (settings.authenticates or settings.auth.allow_unauthenticated or harmless):
         raise SettingsError(
             f"authentication is off ({where}), so anybody who reaches the port could read and change all data; set "
-            "FIRN_AUTH__REQUIRED=true and create a key with `firn key create --offline`, or set "
+            "FIRN_AUTH__REQUIRED=true and create a key with `firn key create NAME --role 'admin:*' --offline`, or set "
             "FIRN_AUTH__ALLOW_UNAUTHENTICATED=true if something else keeps others away"
         )
     encrypted = check_tls(settings)

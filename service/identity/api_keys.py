@@ -106,6 +106,10 @@ class ApiKeys:
         self._forget(record.id)
         return self._records.find(record.id) or record
 
+    def exist(self) -> bool:
+        """Whether any key was ever created."""
+        return self._records.exist()
+
     def managed_by(self, by: Principal, tenant: str) -> list[ApiKeyRecord]:
         """The keys of a tenant's principals that a principal may manage, the latest first."""
         return [record for record in self._records.of_tenant(tenant) if by.may_grant(grants_of(record))]

@@ -28,6 +28,11 @@ class Identities:
     keys: ApiKeys
     tokens: ChecksTokens | None = None
 
+    @property
+    def lack_keys(self) -> bool:
+        """Whether no request can be accepted until the first API key is created."""
+        return self.required and self.tokens is None and not self.keys.exist()
+
     async def authenticate(self, call: Call) -> Principal:
         """The sender of a request; Unauthenticated if it shows no valid credential.
 

@@ -101,9 +101,11 @@ class Preparation:
             if drift.new:
                 types = types or self.engine.run_for(call, field_types, read, guess=True)
                 details["types"] = {name: types[name] for name in drift.new}
+            unreadable = any("\N{REPLACEMENT CHARACTER}" in name for name in drift.new)
+            hint = f"Its header is not {how.encoding}: csv.encoding of the dataset may be wrong. " if unreadable else ""
             raise FileRejected(
                 f"the columns of {file.source.name!r} are not those that are expected: {refused}; nothing was "
-                "ingested. Correct the file, change the dataset or its on_drift, or accept the drift",
+                f"ingested. {hint}Correct the file, change the dataset or its on_drift, or accept the drift",
                 details=details,
             )
         evolved = self._evolved(dataset, drift.evolved(rules), read, types, call)

@@ -75,6 +75,9 @@ class ApiKeyRecords:
         row = self._ledger.row(select(api_keys).where(api_keys.c.id == id))
         return None if row is None else _record(row)
 
+    def exist(self) -> bool:
+        return self._ledger.row(select(api_keys.c.id).limit(1)) is not None
+
     def live_of(self, tenant: str, principal: str, now_ms: int) -> list[ApiKeyRecord]:
         """The live keys of a principal."""
         return self._found(*_live(tenant, principal, now_ms))

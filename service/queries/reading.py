@@ -116,7 +116,8 @@ class Tables:
             return source
         if options.explain:
             raise Forbidden(
-                f"explain: a policy shows you only a part of {table.name.table!r}, and the plan would show the policy",
+                f"explain: a policy shows you only a part of {table.name.table!r}, and the plan would show the policy; "
+                "leave explain out",
                 field="explain",
             )
         if not view.schema.fields:

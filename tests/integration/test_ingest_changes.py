@@ -97,7 +97,8 @@ def test_the_status_counts_what_was_ingested_missing_and_merged(sales: IngestedT
         sales.ingest(day, HEADER + row(number))
     sales.ingest("2024-01-10", HEADER + row(10))
     sales.ingest("2024-01-10", HEADER + row(11))
-    sales.refuse("FILE_REJECTED", "2024-01-11", b"\xff\xfe\x00")
+    refused = sales.refuse("FILE_REJECTED", "2024-01-11", b"\xff\xfe\x00")
+    assert "Its header is not utf-8: csv.encoding" in refused["message"]
     before = sales.ok("TABLE_STATUS")
     assert (before["ingestions"], before["dates"], before["records"], before["files"]) == (9, 8, 8, 8)
     assert (before["first_date"], before["last_date"]) == ("2024-01-01", "2024-01-10")

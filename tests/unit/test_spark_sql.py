@@ -39,7 +39,7 @@ OWN = {
     *("jobs/estimate.py", "jobs/ingest/files.py", "jobs/ingest/many.py", "jobs/ingest/restate.py", "jobs/relayout.py"),
     *("jobs/restore.py", "jobs/undo.py", "queries/warm.py", "sql/derived.py", "sql/edit_sql.py", "sql/failing.py"),
     *("sql/past.py", "sql/ranges.py", "sql/sql.py", "jobs/dynamic/result.py", "jobs/dynamic/sources.py"),
-    *("jobs/dynamic/written.py", "jobs/select.py"),
+    *("jobs/dynamic/written.py", "jobs/select.py", "jobs/stream.py"),
 }
 # A text of SQL in a request: which operation has it where, and what reads it first.
 FIELDS = {

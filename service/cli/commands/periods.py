@@ -67,7 +67,7 @@ _PERIOD_COLUMNS = (
 )
 _ERROR_COLUMNS = (
     PageColumn("DATE", whole=True, value=lambda error: error.get("date")),
-    PageColumn("AT", whole=True, value=lambda error: format_time(error.get("at"))),
+    PageColumn("AT", whole=True, value=lambda error: format_time(error["refused_at"])),
     PageColumn("FILE", name=True, value=lambda error: error.get("source")),
     PageColumn("WHY", value=lambda error: error["message"]),
 )

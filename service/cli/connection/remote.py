@@ -142,7 +142,15 @@ class Remote:
         return self._response(received)
 
     def _unreachable(self, error: OSError) -> Unreachable:
-        return Unreachable(f"no service responds at {self.url}: {getattr(error, 'reason', None) or error}")
+        from ssl import SSLCertVerificationError
+
+        reason = getattr(error, "reason", None) or error
+        if isinstance(reason, SSLCertVerificationError):
+            return Unreachable(
+                f"the certificate of {self.url} is not trusted: {reason.verify_message}; set SSL_CERT_FILE to "
+                "its file, or to that of its issuer"
+            )
+        return Unreachable(f"no service responds at {self.url}: {reason}")
 
     def _response(self, received: bytes) -> Response:
         try:

@@ -56,11 +56,14 @@ def parse(text: str) -> exp.Expr:
         first: dict[str, Any] = error.errors[0] if error.errors else {}
         line, column = first.get("line"), first.get("col")
         problem = str(first.get("description") or error).rstrip(".")
-        raise InvalidQuery(f"the query cannot be read at line {line}, column {column}: {problem}") from error
+        if first.get("highlight") and "Unexpected token" in problem:
+            problem = f"{first['highlight']!r} is not expected here"
+        place = f"line {line}, column {column}"
+        raise InvalidQuery(f"the query cannot be read at {place}: {problem}", field="query") from error
     except SqlglotError as error:
-        raise InvalidQuery(f"the query cannot be read: {error}") from error
+        raise InvalidQuery(f"the query cannot be read: {error}", field="query") from error
     if len(statements) != 1:
-        raise InvalidQuery(f"the query must be one statement, not {len(statements)}")
+        raise InvalidQuery(f"the query must be one statement, not {len(statements)}", field="query")
     return statements[0]
 
 

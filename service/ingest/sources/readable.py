@@ -38,7 +38,9 @@ def readable(file: FetchedFile, folder: Path, how: CsvFormat, columns: tuple[str
             return _json(file, folder)
         return _binary(file, folder)
     except (pa.ArrowException, OSError, EOFError, UnicodeError, csv.Error) as e:
-        reason = " ".join(str(e).split())[:300]
+        # Python's own words are about its options.
+        reason = "a line ends in the middle of a field" if "new-line character" in str(e) else str(e)
+        reason = " ".join(reason.split())[:300]
         raise InvalidFile(f"{file.source.name!r} cannot be read as {file.format}: {reason}") from e
 
 

@@ -50,8 +50,8 @@ class Roots:
         if self.closed and not self.allowed:
             raise InvalidRequest.at(
                 field,
-                "no folder is open to requests; upload the file, or ask the administrator to set "
-                "FIRN_INGEST__ALLOWED_ROOTS",
+                f"no folder is open to requests; {'upload the file' if field == 'source' else 'leave it out'}, or ask "
+                "the administrator to set FIRN_INGEST__ALLOWED_ROOTS",
             )
         if (self.allowed and not any(_contains(_root(root), place) for root in self.allowed)) or any(
             _contains(_root(root), _SLASHES.sub("/", place)) for root in self.own

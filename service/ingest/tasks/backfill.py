@@ -15,13 +15,12 @@ from service.ingest.sources.fetch import Source
 from service.ingest.sources.roots import Roots
 from service.jobs.jobs import Kind
 from service.model.call import Call
-from service.model.ingest.patterns import fill, parts_of
+from service.model.ingest.patterns import check_paths_of_days, fill
 from service.model.ingest.reserved import dataset_of, table_file_of
 
 DayState = Literal["ingested", "unchanged", "missing", "failed"]
 INGEST_RANGE = "INGEST_RANGE"
 MOST_DAYS = 3660
-_PARTS = {"date", "year", "month", "day"}
 
 
 @dataclass
@@ -63,16 +62,10 @@ class Backfill:
 
     def check_pattern(self) -> None:
         """Raise InvalidRequest unless each date has a path of its own."""
-        found = set(parts_of(self.pattern))
-        if unknown := found - _PARTS:
-            raise InvalidRequest.at(
-                "source",
-                f"{{{min(unknown)}}} is not a part of a date; use {{date}}, or {{year}}, {{month}} and {{day}}",
-            )
-        if "date" not in found and not found >= _PARTS - {"date"}:
-            raise InvalidRequest.at(
-                "source", "it must contain {date}, or {year}, {month} and {day}: each date has a file of its own"
-            )
+        try:
+            check_paths_of_days(self.pattern)
+        except ValueError as e:
+            raise InvalidRequest.at("source", str(e)) from e
 
 
 @dataclass(frozen=True)

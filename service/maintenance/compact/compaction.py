@@ -10,6 +10,7 @@ from typing import Any
 
 from service.catalog.files.data_files import list_files, matching_files
 from service.catalog.files.small import MIB, find_small_files, is_small, small_bytes
+from service.catalog.files.staging import INTERNAL_TENANT
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
@@ -122,7 +123,12 @@ class Compactions:
                     raise
                 job.details |= {"stats": outcome.stats.model_dump(), "error": "; ".join(outcome.warnings) or None}
         if outcome.compacted:
-            log.info("compacted %s: %s; predicted: %s", table.name, outcome.stats, dict(work.predicted))
+            stats, internal = outcome.stats, table.name.tenant == INTERNAL_TENANT
+            log.log(
+                logging.DEBUG if internal else logging.INFO,
+                "compacted %s: %d files became %d in %d ms; COMPACTION_LOG says more",
+                *(table.name, stats.files_compacted, stats.files_added, stats.compaction_time_ms),
+            )
         self.metrics.compacted(table.name, DONE if outcome.compacted else NOTHING, **_figures(outcome.stats))
         progress.phase = "done"
         return outcome

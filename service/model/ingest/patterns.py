@@ -30,6 +30,17 @@ def check_pattern(pattern: str, needed: Sequence[str], known: Sequence[str] = PA
     return pattern
 
 
+def check_paths_of_days(pattern: str) -> None:
+    """Raise ValueError unless each date has a path of its own."""
+    found, known = set(parts_of(pattern)), {"date", "year", "month", "day"}
+    if unknown := found - known:
+        raise ValueError(
+            f"{{{min(unknown)}}} is not a part of a date; use {{date}}, or {{year}}, {{month}} and {{day}}"
+        )
+    if "date" not in found and not found >= known - {"date"}:
+        raise ValueError("it must contain {date}, or {year}, {month} and {day}: each date has a file of its own")
+
+
 def check_date_format(text: str) -> str:
     """A format of `strftime` in which every day has a text of its own that can be read again; ValueError if not."""
     samples = (date(2024, 1, 2), date(2024, 2, 1), date(2023, 12, 31), date(1999, 10, 11))

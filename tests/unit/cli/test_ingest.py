@@ -2,7 +2,9 @@
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -11,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from service.cli.command import UsageError
+from service.cli.day_files import upload_range
 from service.cli.main import main
 from tests.cli import Called
 from tests.unit.cli.test_commands import Service, Typing, firn
@@ -469,7 +473,9 @@ STATUS = {
         {"period": "2024-01", "days": 30, "missing_dates": ["2024-01-05"], "records": 2200, "files": 1, "bytes": 4000}
         | {"compacted": True},
     ],
-    "errors": [{"date": "2024-01-05", "source": "a.csv", "message": "INVALID_FILE", "at": "2024-01-06"}],
+    "errors": [
+        {"date": "2024-01-05", "source": "a.csv", "message": "INVALID_FILE"} | {"refused_at": "2024-01-06T03:00:00Z"}
+    ],
     "ledger": "/srv/.firn/ledger.db",
 }
 
@@ -487,7 +493,7 @@ def test_the_status_of_a_table_names_the_ledger_and_the_missing_dates() -> None:
         "2024-01    30  2,200      1  3.9 KiB  yes        2024-01-05",
     ):
         assert line in done.out.splitlines(), done.out
-    assert "INVALID_FILE" in done.out
+    assert re.search(r"^2024-01-05 +2024-01-06 03:00Z +a\.csv +INVALID_FILE$", done.out, re.MULTILINE), done.out
 
 
 def test_the_status_of_all_tables_is_as_before() -> None:
@@ -554,3 +560,10 @@ def test_parquet_has_the_rows_with_their_types() -> None:
     assert service.asked == [("QUERY", "application/vnd.apache.arrow.stream")]
     service.answer = {"success": False, "error": {"code": "X", "message": "no luck"}}
     assert firn(line, service) == Called(1, "", "firn: X: no luck\n")
+
+
+@pytest.mark.parametrize("source", ["sales.csv", "{year}.csv", "{hour}_{date}.csv"])
+def test_the_files_of_dates_that_are_sent_need_a_path_for_each_date(source: str) -> None:
+    day = date(2024, 1, 1)
+    with pytest.raises(UsageError, match=re.escape(f"'{source}' cannot be used: ")):
+        upload_range(Service(), {"source": source}, [day, day], "%Y-%m-%d", lambda _: None)

@@ -1,12 +1,14 @@
 """A service behind an address: what is sent to it, and how often."""
 
 import json
+import ssl
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 
@@ -185,3 +187,14 @@ def test_rows_are_fetched_in_the_media_type_that_is_asked_for_and_errors_are_rea
 def test_rows_that_cannot_be_fetched_name_the_address() -> None:
     with pytest.raises(Unreachable, match="no service responds at http://firn: it broke"):
         remote(Line(breaks=1)).fetch(WRITE, "a/b")
+
+
+def test_a_certificate_that_is_not_trusted_is_not_taken_for_no_service() -> None:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_message = "self-signed certificate"
+
+    def refuse(*_: Any) -> bytes:
+        raise URLError(error)
+
+    with pytest.raises(Unreachable, match="not trusted: self-signed certificate; set SSL_CERT_FILE to its file"):
+        Remote("https://firn", transport=refuse).fetch(WRITE, "a/b")

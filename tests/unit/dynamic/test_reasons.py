@@ -114,7 +114,7 @@ def test_what_looks_unusual_is_incremental_all_the_same(duck: Duck, query: str) 
 
 
 WRONG = [
-    ("SELECT nothing FROM t", "nothing is not a column", 1, 8),
+    ("SELECT nothing FROM t", "nothing is not a column of the tables in FROM; use one of id, ", 1, 8),
     ("SELECT id\nFROM t JOIN u ON t.k = u.k", "id is ambiguous", 1, 8),
     ("SELECT t.id FROM t\nJOIN u ON t.k = z.k", "z.k is not a column", 2, 17),
     ("SELECT x.* FROM t", "x is not a table in FROM", 1, 8),

@@ -112,7 +112,7 @@ def test_text_that_its_writer_called_large_is_text(tmp_path: Path) -> None:
 def test_a_worker_merges_with_a_low_priority(tmp_path: Path) -> None:
     part = MergePart(files(tmp_path, 2, 3), f"file:{tmp_path}/merged.parquet")
     code = (
-        "import os, pickle, sys; from service.engine.jobs.arrow_files import merge_beside_changes\n"
+        "import os, pickle, sys; from service.engine.jobs.arrow.files import merge_beside_changes\n"
         "print(merge_beside_changes(*pickle.load(sys.stdin.buffer)), os.getpriority(os.PRIO_PROCESS, 0))"
     )
     run = subprocess.run(

@@ -103,3 +103,19 @@ class TestOwnersOfSchedules:
     def test_without_authentication_have_none_once_it_is_required(self, keys: ApiKeys) -> None:
         assert Identities(False, keys).of_owner(None) is ANYONE
         assert not Identities(True, keys).of_owner(ANYONE.dumps()).may("reader", "acme", somewhere=True)
+
+
+def test_a_service_that_needs_keys_and_has_none_knows_it(keys: ApiKeys) -> None:
+    tokens = FakeTokens()
+    assert [each.lack_keys for each in (Identities(True, keys), Identities(False, keys))] == [True, False]
+    assert not Identities(True, keys, tokens).lack_keys
+    keys.create(LOCAL, "acme", "ann", [Grant("reader", "acme")])
+    assert not Identities(True, keys).lack_keys
+
+
+class FakeTokens:
+    def needs_reading(self, token: str) -> bool:
+        return False
+
+    def principal_of(self, token: str) -> Principal:
+        return ANYONE

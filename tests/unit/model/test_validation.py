@@ -1,5 +1,6 @@
 """What a caller learns of a value that does not fit its field."""
 
+from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
@@ -34,6 +35,7 @@ def error_of(**fields: Any) -> tuple[str, str | None]:
 
 
 def test_a_value_of_none_of_the_types_of_a_field_is_told_all_of_them() -> None:
+    assert error_of(at=Decimal("1.5")) == ("at is 1.5, but must be a whole number, text or an object", "at")
     assert error_of(at=1.5) == ("at is 1.5, but must be a whole number, text or an object", "at")
 
 

@@ -122,6 +122,12 @@ def test_metrics_name_all_tenants_so_they_need_a_role_in_all(key: str, status: i
     assert guarded.send("GET", "/metrics", key).status_code == status
 
 
+def test_a_browser_that_opens_the_documentation_learns_which_setting_shows_it(guarded: Guarded) -> None:
+    for path, named in {"/docs": True, "/openapi.json": True, "/metrics": False}.items():
+        response = guarded.send("GET", path)
+        assert (response.status_code, "FIRN_AUTH__PUBLIC_DOCS=true" in response.text) == (401, named)
+
+
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/docs/how-to/upsert.md"])
 def test_the_documentation_is_for_everybody_with_a_credential(path: str, guarded: Guarded) -> None:
     assert guarded.send("GET", path, "shop").status_code == 200

@@ -94,6 +94,7 @@ def show_description(response: Response, args: Args, printer: Printer) -> None:
         {
             "table": _name(found),
             "state": found["state"] + (f": {found['reason']}" if "reason" in found else ""),
+            "to resume": f"firn dynamic alter {_name(found)} --resume" if found["state"] == "failed" else None,
             "lag": _lag(found) + usual,
             "target lag": found["target_lag"],
             "mode": found["refresh_mode"] + (f", always in full: {reason['message']}" if reason else ""),

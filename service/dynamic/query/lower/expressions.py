@@ -20,7 +20,9 @@ from service.dynamic.query.lower.functions import (
 from service.dynamic.query.lower.subqueries import membership, scalar
 from service.dynamic.query.lower.windows import window
 from service.dynamic.query.operators import Select, column
+from service.errors import nearest
 
+_MOST_NAMED = 20
 _FIELDS: dict[type[exp.Expr], frozenset[str]] = {
     exp.In: frozenset({"this", "expressions"}),
     exp.Anonymous: frozenset({"this", "expressions"}),
@@ -194,7 +196,10 @@ def _column(ctx: Context, node: exp.Column, block: SelectBlock) -> exp.Expr:
         scope = scope.outer
     if len(parts) == 1 and parts[0].name.lower() in CLOCK and not parts[0].args.get("quoted"):
         ctx.refuse("CLOCK", f"{parts[0].name} depends on when or by whom the query is run", node)
-    ctx.wrong(f"{node.sql('spark')} is not a column of the tables in FROM", node)
+    names = [name for name, _ in block.scope.visible]
+    near = nearest(parts[-1].name, names)
+    hint = f"did you mean {near}?" if near else f"use one of {', '.join(names[:_MOST_NAMED])}"
+    ctx.wrong(f"{node.sql('spark')} is not a column of the tables in FROM; {hint}", node)
 
 
 def _known(ctx: Context, node: exp.Column, block: SelectBlock) -> exp.Expr:

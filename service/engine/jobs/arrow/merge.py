@@ -49,7 +49,8 @@ def merged(session: SparkSession, table: Any, group: FileGroup, how: RewriteOpti
         if "SPARK_JOB_CANCELLED" in str(e):
             raise
         # If a file is damaged, Spark reports it better.
-        log.info("files of %s are merged by Spark itself: %s", table.name(), SchemaDiffers.__name__ in str(e) or e)
+        why = "their columns differ" if SchemaDiffers.__name__ in str(e) else e
+        log.info("files of %s are merged by Spark itself: %s", table.name(), why)
         return None
     expected = total(tasks, file_of_task(), of_file("recordCount"))
     if expected != found:
