@@ -182,7 +182,7 @@ def _length(column: Column, parameters: Parameters) -> str:
     text = reference(column, parameters)
     if family(column.type) in ("text", "binary"):
         return f"octet_length({text})"
-    return f"octet_length(to_json(named_struct('v', {text})))"
+    return f"octet_length(to_json(struct({text})))"
 
 
 def reference(column: Column, parameters: Parameters) -> str:

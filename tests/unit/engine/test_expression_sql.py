@@ -20,13 +20,13 @@ from service.model.schema.types import Field, Primitive
 from tests.expressions import SCHEMA, Tree, trees, written
 
 RENDERED = re.compile(
-    r"`(?:[^`]|``)*`|:p[0-9]+|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|[0-9]+|<=>|<>|<=|>=|->|[-+*/%=<>(),.\[\] ]"
+    r"`(?:[^`]|``)*`|:p[0-9]+|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|[0-9]+(?:\.[0-9]D)?|<=>|<>|<=|>=|->|[-+*/%=<>(),.\[\] ]"
 )
 WORDS = {
     *("AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "DIV", "CASE", "WHEN", "THEN"),
     *("ELSE", "END", "CAST", "TRY_CAST", "AS", "STRING", "INT", "BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP"),
     *("TIMESTAMP_NTZ", "BINARY", "DECIMAL", "array", "transform", "element_at", "_firn_value", "regexp_like", "lower"),
-    *("raise_error", "concat", "same"),
+    *("raise_error", "concat", "same", "octet_length", "to_json", "struct"),
 }
 
 
