@@ -20,10 +20,10 @@ class BrokenLedger(MuteLedger):
 
     broken = False
 
-    def _writing(self):  # type: ignore[no-untyped-def]  # the same as the one it stands for
+    def _writing(self, within=None):  # type: ignore[no-untyped-def]  # the same as the one it stands for
         if self.broken:
             raise LedgerUnavailable("the ledger does not respond")
-        return super()._writing()
+        return super()._writing(within)
 
 
 @pytest.fixture
