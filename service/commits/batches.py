@@ -3,9 +3,9 @@
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 
 from service.catalog.alter import altered_by
 from service.catalog.namespaces import namespace_exists
@@ -119,19 +119,28 @@ class Batches:
         self, batch: str, record: Callable[[], None], table: Table, change: Callable[[str], int]
     ) -> int:
         """Run a change while it is recorded; returns its snapshot, also if it failed after its commit."""
+        with self.recorded_meanwhile(batch, record) as recorded:
+            try:
+                return change(batch)
+            except Exception as e:
+                if recorded.exception() is not None:
+                    raise  # nothing was committed
+                if isinstance(e, TableChanged):  # nothing was committed either
+                    self.end(batch, None)
+                    raise
+                made = self.committed_despite(e, batch, table).committed_by(batch)
+                assert made is not None
+                return made.snapshot_id
+
+    @contextmanager
+    def recorded_meanwhile(self, batch: str, record: Callable[[], object]) -> Iterator["Future[object]"]:
+        """Record a batch on another thread during the block, which calls `must_be_ours` directly before its commit; at
+        the end of the block it is recorded, or cannot be."""
         recorded = self._being_recorded[batch] = self.in_background(record)
         try:
-            return change(batch)
-        except Exception as e:
-            if recorded.exception() is not None:
-                raise  # nothing was committed
-            if isinstance(e, TableChanged):  # nothing was committed either
-                self.end(batch, None)
-                raise
-            made = self.committed_despite(e, batch, table).committed_by(batch)
-            assert made is not None
-            return made.snapshot_id
+            yield recorded
         finally:
+            wait([recorded])
             del self._being_recorded[batch]
 
     def committed_despite(self, failure: Exception, batch: str, table: Table) -> Table:

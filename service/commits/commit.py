@@ -63,10 +63,13 @@ class LedgerChange:
 
 @dataclass(frozen=True)
 class AlsoRecorded:
-    """What the ledger records in the same transactions as a batch: each transaction waits for the disk."""
+    """What the ledger records in the same transactions as a batch: each transaction waits for the disk.
+
+    The batch is recorded while its change runs, which must call `must_be_ours` directly before its commit.
+    """
 
     begin: Callable[[str, Transaction], object]
-    """With the beginning of a batch. What it raises ends the change; nothing is committed before."""
+    """With the beginning of a batch; `must_be_ours` raises what it raises."""
     end: Callable[[CommitResult, Transaction], object]
     """With the end of a batch that made a snapshot."""
 
@@ -133,10 +136,16 @@ class Commits:
 
             def attempt() -> CommitResult:
                 current, batch, started = self.current(table), _new_batch(), time.monotonic()
-                with_it = None if also is None else partial(also.begin, batch)
-                self.batches.begin(batch, current, operation, [call], records, undoes=undoes, also=with_it)
+                begin = partial(self.batches.begin, batch, current, operation, [call], records, undoes=undoes)
+                recording: AbstractContextManager[object] = nullcontext()
+                if also is None:
+                    begin()
+                else:
+                    begin = partial(begin, also=partial(also.begin, batch))
+                    recording = self.batches.recorded_meanwhile(batch, begin)
                 try:
-                    change(current, batch)
+                    with recording:
+                        change(current, batch)
                 except Exception as e:
                     after = self.batches.committed_despite(e, batch, current)
                 else:

@@ -6,7 +6,7 @@ from typing import Any, Self
 from sqlalchemy import select
 
 from service.catalog.tables import Table
-from service.commits.commit import CommitFunction
+from service.commits.commit import AlsoRecorded, CommitFunction, CommitResult
 from service.ledger.ledger import NewBatch
 from service.ledger.schema import batches
 from service.ledger.table_records import STEPS, TableRecord, TableRecords, TableStep
@@ -50,6 +50,15 @@ class CommitSetup(Composed):
         """The snapshot a change made, if it made one."""
         effect = self.commits.commit(self.catalog.load(name), "WRITE", ASK, change)
         return effect.snapshot.snapshot_id if effect.snapshot else None
+
+    def run_also(self, also: AlsoRecorded) -> CommitResult:
+        """Append in a commit with which something else is recorded."""
+
+        def change(table: Table, batch: str) -> None:
+            self.commits.must_be_ours(batch)
+            self.append(table, batch)
+
+        return self.commits.commit(self.catalog.load(ORDERS), "WRITE", ASK, change, also=also)
 
     def notes(self) -> list[tuple[str, int | None]]:
         with self.ledger._engine.connect() as connection:

@@ -210,9 +210,7 @@ def test_what_is_recorded_with_a_change_is_recorded_with_its_batch_and_with_its_
         at = transaction.connection.execute(select(batches.c.state)).scalars().all()
         seen.append((what, at))
 
-    made = setup.commits.commit(
-        setup.catalog.load(ORDERS), "WRITE", ASK, setup.append, also=AlsoRecorded(record, record)
-    )
+    made = setup.run_also(AlsoRecorded(record, record))
     [(batch, begun), (ended, done)] = seen
     assert (begun, done) == (["begun"], ["done"])
     assert made == replace(ended, recorded=True)
@@ -225,9 +223,7 @@ def test_a_change_is_not_tried_if_what_belongs_to_it_cannot_be_recorded(setup: C
         raise InvalidQuery("no")
 
     with pytest.raises(InvalidQuery):
-        setup.commits.commit(
-            setup.catalog.load(ORDERS), "WRITE", ASK, setup.append, also=AlsoRecorded(refuse, lambda made, _: None)
-        )
+        setup.run_also(AlsoRecorded(refuse, lambda made, _: None))
     assert (setup.notes(), setup.history()) == ([], 0)
 
 
@@ -235,8 +231,7 @@ def test_an_end_that_cannot_be_recorded_with_what_belongs_to_it_is_found_later(s
     def fail(made: CommitResult, transaction: Transaction) -> None:
         raise LedgerUnavailable("the disk is full")
 
-    also = AlsoRecorded(lambda batch, _: None, fail)
-    made = setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", ASK, setup.append, also=also)
+    made = setup.run_also(AlsoRecorded(lambda batch, _: None, fail))
     assert made.snapshot is not None
     assert not made.recorded
     assert setup.notes() == [("begun", None)]
