@@ -284,3 +284,18 @@ class TestBySize:
         error = shop.firn.fail(request, "RESPONSE_TOO_LARGE", 422)
         assert "Arrow" in error["message"]
         assert error["field"] == "limit"
+
+
+def test_a_page_of_a_longer_table_takes_one_job_and_one_of_a_shorter_one_does_too(shop: Shop) -> None:
+    """Some queries are measured, and take one more."""
+
+    def jobs() -> int:
+        return int(shop.firn.app.engine.run(lambda s: s._jsparkSession.sparkContext().dagScheduler().numTotalJobs()))
+
+    for limit, has_more in ((3, True), (100, False)):
+        counted = []
+        for _ in range(3):
+            before = jobs()
+            assert shop.query(table="t", limit=limit)["metadata"]["has_more"] == has_more
+            counted.append(jobs() - before)
+        assert min(counted) == 1, counted
