@@ -103,6 +103,11 @@ class FairQueue(Generic[T]):
                 found, best = (tenant, item), place
         return found
 
+    @property
+    def loud_waits(self) -> bool:
+        """Whether a tenant waits that may have more places once others have gone."""
+        return self._crowd is not None and any(map(self._crowd.is_loud, self._queues))
+
     def _limit_of(self, tenant: str) -> int:
         crowd = self._crowd
         return self._at_most if crowd is None or not crowd.is_loud(tenant) else min(self._at_most, crowd.at_most)

@@ -10,6 +10,7 @@ from service.fairness.crowd import Crowd
 from service.fairness.shares import FairQueue, share_of, work_of
 
 T = TypeVar("T")
+_LOOK_AGAIN_S = 1.0
 
 
 @dataclass(eq=False)
@@ -29,6 +30,7 @@ class FairThreads:
         # It has no queue of its own: it never gets more work than it has threads.
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._closed = False
+        self._looking: threading.Timer | None = None
 
     @property
     def waiting(self) -> int:
@@ -60,6 +62,16 @@ class FairThreads:
             while self._queue.taken < self._threads and (found := self._queue.first()):
                 self._queue.take(*found)
                 self._pool.submit(self._run, *found)
+            if self._queue.loud_waits and not self._looking:
+                # Nothing happens here when the other tenants send nothing any more.
+                self._looking = threading.Timer(_LOOK_AGAIN_S, self._look_again)
+                self._looking.daemon = True
+                self._looking.start()
+
+    def _look_again(self) -> None:
+        with self._lock:
+            self._looking = None
+        self._start_next()
 
     def _run(self, tenant: str, task: _Task) -> None:
         result, error = None, None

@@ -149,6 +149,32 @@ def test_a_loud_tenant_has_one_place_of_a_queue_and_the_others_as_many_as_before
     assert Counter(begun) == {"loud": 3, "quiet": 3}
 
 
+def test_a_loud_tenants_work_goes_on_once_the_others_have_gone_though_none_of_it_has_ended(
+    crowd: Crowd, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.fairness.threads._LOOK_AGAIN_S", 0.01)
+    enter(crowd, "loud", 40)
+    enter(crowd, "quiet", 1)
+    clock.now += 60
+    threads = FairThreads(4, "test", 75, crowd)
+    begun, may_end = threading.Semaphore(0), threading.Event()
+
+    def work() -> None:
+        begun.release()
+        may_end.wait(60)
+
+    for _ in range(3):
+        threads.submit("loud", work)
+    assert begun.acquire(timeout=60)
+    assert threads.waiting == 2
+    leave(crowd, "quiet", 1)
+    clock.now += 2
+    for _ in range(2):
+        assert begun.acquire(timeout=60)
+    may_end.set()
+    threads.shutdown()
+
+
 @pytest.mark.parametrize(("percent", "at_once"), [(75, 1), (100, 4)])
 def test_threads_do_a_loud_tenants_work_one_by_one_unless_a_tenant_may_have_all(
     crowd: Crowd, clock: Clock, percent: int, at_once: int

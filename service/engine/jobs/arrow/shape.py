@@ -22,7 +22,9 @@ _FORMAT, _FILE_BYTES, _PARQUET = "write.format.default", "write.target-file-size
 _CODEC, _LEVEL = f"{_PARQUET}compression-codec", f"{_PARQUET}compression-level"
 _GROUP_BYTES = f"{_PARQUET}row-group-size-bytes"
 # Arrow's writer has no match for other properties of Parquet files, such as Bloom filters.
-_KNOWN = {_CODEC, _LEVEL, _GROUP_BYTES, f"{_PARQUET}row-group-size-track-uncompressed"}
+_KNOWN = {_CODEC, _LEVEL, _GROUP_BYTES}
+# Nor does it have to look at how large a group has become: it makes groups of rows of a known size.
+_KNOWN |= {f"{_PARQUET}row-group-size-track-uncompressed", f"{_PARQUET}row-group-check-min-record-count"}
 
 
 def is_local(session: SparkSession, location: str) -> bool:
