@@ -17,7 +17,6 @@ from typing import Any
 
 from service.engine.queries import wire
 from service.engine.queries.serving import JobEngine, Serving
-from service.engine.session import priorities
 from service.engine.session.engine import Supervisor
 from service.errors import FirnError
 from service.host.logs import configure_logging
@@ -92,7 +91,6 @@ def main(control_fd: int, news_fd: int) -> None:
     # If the machine is short of memory, Linux kills this process and its JVM before the service's.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST)
-    priorities.lower_process()
     # The service decides when this process ends, also if the terminal signals both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Child(control, news, options).run()

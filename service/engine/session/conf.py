@@ -1,13 +1,13 @@
 """Spark's configuration, made from the service's settings, without a JVM."""
 
 import hashlib
+import os
 import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from service.engine.session import priorities
-from service.fairness.crowd import available_cores
 from service.model import postgres
 from service.model.names import CATALOG
 from service.settings import ROOT, Settings
@@ -30,12 +30,11 @@ def spools(home: Path) -> tuple[Path, Path]:
     return spool(home), spool(home, queries=True)
 
 
-def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str] = (), nice: int = 0) -> dict[str, str]:
-    """Spark's configuration; `spark.conf` of the settings takes precedence. `nice` is how much lower its
-    process's priority is."""
+def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str] = ()) -> dict[str, str]:
+    """Spark's configuration; `spark.conf` of the settings takes precedence."""
     # A JVM that ran out of memory loses threads that others wait for, so it is replaced.
     options = ["-XX:+ExitOnOutOfMemoryError", f"-Dlog4j2.configurationFile={ROOT / 'config' / 'log4j2.properties'}"]
-    options += [*priorities.java_options(settings.spark.master, nice), *java_options]
+    options += [*priorities.java_options(settings.spark.master), *java_options]
     conf = {
         **_master(settings),
         "spark.app.name": "firn",
@@ -96,7 +95,7 @@ def query_conf(settings: Settings, jars: list[Path], java_options: Sequence[str]
     """The configuration of the process for queries; `spark.query_conf` of the settings takes precedence."""
     memory = settings.spark.query_memory
     return {
-        **spark_conf(settings, jars, java_options, priorities.QUERIES_NICE),
+        **spark_conf(settings, jars, java_options),
         "spark.app.name": "firn-queries",
         "spark.local.dir": str(spool(settings.home, queries=True)),
         # A page of rows in JSON takes several times as much memory in the service, which must not be short of it.
@@ -113,7 +112,7 @@ def _master(settings: Settings) -> dict[str, str]:
     operating system shares the cores. Work is still divided by the number of cores."""
     if settings.spark.master != "local[*]":
         return {"spark.master": settings.spark.master}
-    cores = available_cores()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     slots = 2 * cores + settings.spark.sessions
     return {
         "spark.master": f"local[{slots}]",

@@ -7,12 +7,11 @@ process may also take it back, since Spark uses the same threads for other tasks
 
 import logging
 import math
-import os
 import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ log = logging.getLogger("firn.engine")
 _LOW, _NORMAL, _HIGHEST = 1, 5, 10
 # Low enough to give way to changes, high enough not to starve beside other programs.
 NICE = 15
-# Of the whole process for queries: a little lower than that of changes and of the HTTP server.
-QUERIES_NICE = 3
 _POLICY = "-XX:ThreadPriorityPolicy=1"
 _LOOK_EVERY_S = 0.15
 _LONG_S = 0.15
@@ -33,32 +30,18 @@ _PROTECT_S = 5.0
 # As Java shows a thread that runs a task, or ran one last: its name, then its priority.
 _TASK = re.compile(r"Executor task launch worker for task \S+ in stage (\d+)\.\d+ \(TID \d+\),(\d+),")
 _STATUS = Path("/proc/self/status")
-_AUTOGROUP = Path("/proc/self/autogroup")
 _CAP_SYS_NICE = 1 << 23
 _NICE_0 = 20
 
 
-def java_options(master: str, nice: int = 0) -> tuple[str, ...]:
-    """The options for a JVM that runs tasks to set priorities; none if this process may not raise them again.
-
-    `nice` is how much lower the priority of the JVM's process is than that of this one.
-    """
+def java_options(master: str) -> tuple[str, ...]:
+    """The options for a JVM that runs tasks to set priorities; none if this process may not raise them again."""
     if not (master.startswith("local") and _can_raise()):
         return ()
-    nice += os.getpriority(os.PRIO_PROCESS, 0)
     # By itself this policy would also raise others: the threads of the compiler and the garbage collector would take
     # the cores from those that serve requests.
-    others = (f"-XX:JavaPriority{priority}_To_OSPriority={nice}" for priority in range(_LOW + 1, _HIGHEST + 1))
-    return (_POLICY, f"-XX:JavaPriority{_LOW}_To_OSPriority={max(NICE, nice)}", *others)
-
-
-def lower_process(nice: int = QUERIES_NICE) -> None:
-    """Lower the priority of this process and of those that it starts. It needs no rights, and is not taken back."""
-    with suppress(OSError, AttributeError):
-        os.nice(nice)
-    # Where Linux shares the cores among process sessions first, priorities only count within each.
-    with suppress(OSError):
-        _AUTOGROUP.write_text(str(nice))
+    others = (f"-XX:JavaPriority{priority}_To_OSPriority=0" for priority in range(_LOW + 1, _HIGHEST + 1))
+    return (_POLICY, f"-XX:JavaPriority{_LOW}_To_OSPriority={NICE}", *others)
 
 
 def are_set(conf: Mapping[str, str]) -> bool:

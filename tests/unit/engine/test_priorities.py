@@ -1,8 +1,5 @@
 """Tasks of queries that compute for long give way to changes, if this process may undo it."""
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.engine.session import priorities
-from service.engine.session.conf import query_conf, spark_conf
+from service.engine.session.conf import spark_conf
 from service.engine.session.priorities import TaskPriorities, wanted_priorities
 from service.settings import load
 
@@ -54,25 +51,12 @@ def test_priorities_are_set_only_if_they_can_be_raised_again(
     assert priorities.are_set(conf) == can
 
 
-@pytest.mark.parametrize("lower", [0, priorities.QUERIES_NICE])
-def test_no_other_priority_differs_from_that_of_the_process(
-    lower: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_other_priority_differs_from_normal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise Java's compiler and garbage collector take the cores from the threads that serve requests."""
     monkeypatch.setattr(priorities, "_can_raise", lambda: True)
-    options = priorities.java_options("local[2]", lower)
-    normal = os.getpriority(os.PRIO_PROCESS, 0) + lower
+    options = priorities.java_options("local[2]")
     assert options[1] == f"-XX:JavaPriority1_To_OSPriority={priorities.NICE}"
-    assert options[2:] == tuple(f"-XX:JavaPriority{priority}_To_OSPriority={normal}" for priority in range(2, 11))
-
-
-def test_the_process_for_queries_has_a_lower_priority_and_so_has_its_jvm(tmp_path: Path) -> None:
-    code = "import os; from service.engine.session import priorities as p; p.lower_process(); print(os.nice(0))"
-    nice = subprocess.check_output([sys.executable, "-c", code], text=True, start_new_session=True)
-    assert int(nice) == os.nice(0) + priorities.QUERIES_NICE
-    settings = load({"FIRN_HOME": str(tmp_path)})
-    for conf, normal in ((spark_conf(settings, []), os.nice(0)), (query_conf(settings, []), int(nice))):
-        assert not priorities.are_set(conf) or f"5_To_OSPriority={normal}" in conf["spark.driver.extraJavaOptions"]
+    assert options[2:] == tuple(f"-XX:JavaPriority{priority}_To_OSPriority=0" for priority in range(2, 11))
 
 
 def test_a_cluster_runs_no_tasks_in_our_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

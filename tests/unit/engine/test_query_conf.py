@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from service.engine.session import priorities
 from service.engine.session.conf import query_conf, spark_conf, spool
 from service.engine.session.heap import HeapSample, MemoryRelief, is_full, watch
 from service.errors import QueryTooExpensive
@@ -19,11 +18,10 @@ def settings(tmp_path: Path, **variables: str) -> Settings:
     return load({"FIRN_HOME": str(tmp_path), **{f"FIRN_SPARK__{name}": value for name, value in variables.items()}})
 
 
-def test_it_is_that_of_changes_but_for_its_name_its_folder_its_priority_and_the_size_of_results(tmp_path: Path) -> None:
+def test_it_is_that_of_changes_but_for_its_name_its_folder_and_the_size_of_results(tmp_path: Path) -> None:
     changes, queries = spark_conf(settings(tmp_path), []), query_conf(settings(tmp_path), [])
     differing = {name for name in queries if queries[name] != changes.get(name)}
-    priority = {"spark.driver.extraJavaOptions"} if priorities.are_set(changes) else set()
-    assert differing == {"spark.app.name", "spark.local.dir", "spark.driver.maxResultSize"} | priority
+    assert differing == {"spark.app.name", "spark.local.dir", "spark.driver.maxResultSize"}
     assert changes.keys() <= queries.keys()
     assert Path(queries["spark.local.dir"]) == spool(tmp_path, queries=True)
     assert not Path(queries["spark.local.dir"]).is_relative_to(spool(tmp_path)), "the other JVM empties its own folder"
