@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.engine.session.java import gateway, java_class
+from service.engine.session.java import function, gateway, java_class, method
 from service.engine.session.spark_types import SparkSession
 
 log = logging.getLogger("firn.engine")
@@ -120,9 +120,9 @@ class TaskPriorities:
 def _set_priorities(session: SparkSession, tags: list[str]) -> bool:
     """Lower the threads that run tasks of these tags, and raise those that no longer do; whether any is low now."""
     threads = _threads()
-    wanted = wanted_priorities(
-        str(java_class("java.util.Arrays").toString(threads)), stages_of(session.sparkContext, tags)
-    )
+    # Py4J does not know that threads are objects, and finds no method for their array.
+    shown = function(method("java.util.Arrays", "toString", "[Ljava.lang.Object;")).apply(threads)
+    wanted = wanted_priorities(str(shown), stages_of(session.sparkContext, tags))
     for index, (is_now, priority) in wanted.items():
         if is_now != priority:
             threads[index].setPriority(priority)
