@@ -71,7 +71,7 @@ def _measure(service: Service) -> Section:
     early, late = memory[: len(memory) // 3], memory[-(len(memory) // 3) :]
     grown = max(late) / max(early) if early else None
     claims.append(Claim("memory in the last third of the flood, of that in the first third", grown, "most", 1.25))
-    lines[-1].more |= {"flood": refused, "memory_mib": [round(mib) for mib in memory]}
+    lines[-1].more.update({"flood": refused, "memory_mib": [round(mib) for mib in memory]})
     return Section(lines, claims)
 
 
