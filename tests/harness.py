@@ -70,9 +70,13 @@ class Firn:
         return self.parsed(response)
 
     def rows(self, tenant: str, table: str, **query: Any) -> list[dict[str, Any]]:
-        """A QUERY's rows."""
+        """A QUERY's rows, of all pages unless the query has a limit."""
         request = {"operation": "QUERY", "tenant_id": tenant, "table": table, "limit": 100_000, **query}
-        data: list[dict[str, Any]] = self.ok(request)["data"]
+        page = self.ok(request)
+        data: list[dict[str, Any]] = page["data"]
+        while "limit" not in query and "next_cursor" in page:
+            page = self.ok({**request, "cursor": page["next_cursor"]})
+            data += page["data"]
         return data
 
     @staticmethod

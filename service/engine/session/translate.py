@@ -196,7 +196,8 @@ def chain_of(error: Exception) -> Iterator[tuple[str, str]]:
 def _stack(error: Exception) -> str:
     """The Java stack of an error; empty if the JVM does not respond."""
     try:
-        return str(error)
+        # PySpark's own exceptions show it only if a setting says so.
+        return str(getattr(error, "_stackTrace", None) or error)
     except Exception:
         return ""
 
