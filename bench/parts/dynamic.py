@@ -85,8 +85,8 @@ def _chose_faster(service: Service, number: int, size: int) -> list[bool]:
     """Whether AUTO chose the mode that took less time, for each query, after a change of this size. A mode that takes
     no more than a tenth longer counts as faster too, because times vary by that much.
 
-    Whoever reads a change first also reads what all of them find in memory then, such as the places of deleted rows. So
-    another table is first, which is not compared.
+    The first refresh after a change also reads what the others then find in memory, such as the places of deleted rows.
+    So the first is of a table that is not compared.
     """
     _append(service, size) if number % 2 else _update(service, size)
     chosen = []

@@ -99,7 +99,7 @@ def lineage(table: Table, at: int | None = None) -> list[Commit]:
 
 
 def newest_first(table: Table, at: int | None = None) -> Iterator[Commit]:
-    """The same, newest first, for those who seldom need all of them."""
+    """The same, newest first, for callers that seldom need all of them."""
     start = table.iceberg.metadata.current_snapshot_id if at is None else at
     return (commit for commit, _ in _back(table, start))
 

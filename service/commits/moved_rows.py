@@ -1,7 +1,7 @@
 """Where rows of old files are in the files that they were merged to: found in this process, by their contents."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -78,7 +78,7 @@ class MovedRows:
             return False
         near = reader.having_in(self._columns(reader, self._probe, files), pc.unique(old.rows[self._probe]))
         taken, free = set(self._found.values()), defaultdict[Content, list[_Place]](list)
-        taken |= _both(zip(near.files, near.positions, strict=True), taken_by_spark)
+        taken |= _both(near.by_file, taken_by_spark)
         for content, path, position in zip(contents(near.rows), near.files, near.positions, strict=True):
             if (path, position) not in taken:
                 free[content].append((path, position))
@@ -113,12 +113,8 @@ def _without(places: _Places, others: _Places) -> _Places:
     return {path: left for path, some in places.items() if len(left := rest.get(path, some))}
 
 
-def _both(some: Iterable[_Place], others: _Places) -> set[_Place]:
+def _both(some: Mapping[str, Sequence[int]], others: _Places) -> set[_Place]:
     """The places that are in both."""
-    by_file: dict[str, list[int]] = {}
-    for path, position in some:
-        if path in others:
-            by_file.setdefault(path, []).append(position)
-    at = {path: pa.array(positions, pa.int64()) for path, positions in by_file.items()}
+    at = {path: pa.array(positions, pa.int64()) for path, positions in some.items() if path in others}
     hits = {path: positions.filter(pc.is_in(positions, others[path])) for path, positions in at.items()}
     return {(path, position) for path, found in hits.items() for position in found.to_pylist()}

@@ -45,7 +45,8 @@ class ArrowRows(Protocol):
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
 
-def all_rows(table: Table, snapshot_id: int, values: Mapping[str, str | date]) -> AbstractContextManager[ArrowRows]:
+@contextmanager
+def all_rows(table: Table, snapshot_id: int, values: Mapping[str, str | date]) -> Iterator[ArrowRows]:
     """The rows of a snapshot with these values of columns, with the columns that requests can name."""
     equal = cast(Any, EqualTo)  # its declaration knows no dates, which are literals too
     scan = table.iceberg.scan(
@@ -53,11 +54,6 @@ def all_rows(table: Table, snapshot_id: int, values: Mapping[str, str | date]) -
         selected_fields=table.schema.names,
         snapshot_id=snapshot_id,
     )
-    return _opened(scan)
-
-
-@contextmanager
-def _opened(scan: Any) -> Iterator[ArrowRows]:
     with scan.to_arrow_batch_reader() as batches:
         yield batches
 

@@ -21,7 +21,6 @@ from service.engine.session.java import (
     function,
     iceberg_class,
     java_class,
-    kept,
     lines,
     method,
     then,
@@ -157,13 +156,8 @@ def void_deletes(found: Any) -> Any:
 
 def tasks_with_deletes(found: Any) -> Any:
     """The tasks of a Java list that have delete files, as a Java list."""
-    return collected(found.stream().filter(_has_deletes()))
-
-
-@kept
-def _has_deletes() -> Any:
     is_empty = then(method(f"{ICEBERG}.FileScanTask", "deletes"), method("java.util.List", "isEmpty"))
-    return function(is_empty, "Predicate").negate()
+    return collected(found.stream().filter(function(is_empty, "Predicate").negate()))
 
 
 def dangling_deletes(iceberg: Any, snapshot_id: int) -> list[Any]:

@@ -139,10 +139,10 @@ def _by_path(iceberg: Any, files: Mapping[str, int]) -> Any:
 
 def _removed(iceberg: Any, change: RowReplacement, now: Any) -> tuple[Any, list[Any]]:
     """The files to remove, as a Java set, and the delete files that only apply to them."""
-    if now is None and change.removed:
-        return _by_path(iceberg, change.removed), []
-    if not change.removed or now is None:
+    if not change.removed:
         return (None if not change.deleted else iceberg_class("util.DataFileSet").create()), []
+    if now is None:
+        return _by_path(iceberg, change.removed), []
     found = of_files(now, change.removed.keys())
     return files_of(found), list(each(void_deletes(found)))
 

@@ -59,7 +59,7 @@ def kept(make: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
-def _shared(key: tuple[str, ...], make: Callable[[], Any]) -> Any:
+def _shared(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """An object that never changes, made once for each JVM. There are only so many keys."""
     objects = gateway().__dict__.setdefault("_firn_shared", {})
     found = objects.get(key)
@@ -72,7 +72,7 @@ def _shared(key: tuple[str, ...], make: Callable[[], Any]) -> Any:
 def _made_of(what: str, parts: Iterable[Any], make: Callable[[], Any]) -> Any:
     """What is made of other objects: shared if they are."""
     keys = [part.__dict__.get("_firn_key") for part in parts]
-    return make() if None in keys else _shared((what, *map(str, keys)), make)
+    return make() if None in keys else _shared((what, *keys), make)
 
 
 @kept

@@ -120,7 +120,7 @@ class TaskPriorities:
 def _set_priorities(session: SparkSession, tags: list[str]) -> bool:
     """Lower the threads that run tasks of these tags, and raise those that no longer do; whether any is low now."""
     threads = _threads()
-    # Py4J does not know that threads are objects, and finds no method for their array.
+    # Py4J itself finds no `toString` for an array of threads, which it does not pass as one of objects.
     shown = function(method("java.util.Arrays", "toString", "[Ljava.lang.Object;")).apply(threads)
     wanted = wanted_priorities(str(shown), stages_of(session.sparkContext, tags))
     for index, (is_now, priority) in wanted.items():

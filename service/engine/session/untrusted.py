@@ -42,7 +42,7 @@ _FROM_VALUES = ("Arithmetic", "DateTime", "NumberFormat", "IndexOutOfBounds", "N
 
 
 @contextmanager
-def untrusted(field: str | None = "sql") -> Iterator[None]:
+def untrusted(field: str = "sql") -> Iterator[None]:
     """Translate what untrusted SQL, or an expression, raises in the block, so that each error is one that its sender
     can act on; it is at `field` of the request."""
     try:
@@ -56,7 +56,7 @@ def untrusted(field: str | None = "sql") -> Iterator[None]:
         raise error from e
 
 
-def of_query(error: Exception, field: str | None = "sql") -> Exception:
+def of_query(error: Exception, field: str = "sql") -> Exception:
     """The error that the sender of a query sees, or the same exception if it is a defect of Firn."""
     from pyspark.errors import PySparkException
 

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from service.engine.session.java import java_class
+from service.engine.session.java import json_mapper, reflected
 from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.model.expressions.functions import FUNCTIONS
@@ -82,8 +82,7 @@ def run(session: SparkSession, text: str, values: Mapping[str, str | int | bool]
     """The statement's result. `session.sql(text, args)` does the same with two calls to the JVM per value."""
     from pyspark.sql import DataFrame
 
-    mapper = java_class("com.fasterxml.jackson.databind.ObjectMapper")()
-    arguments = mapper.readValue(json.dumps(values), java_class("java.util.HashMap")._java_lang_class)
+    arguments = json_mapper().readValue(json.dumps(values), reflected("java.util.HashMap"))
     return DataFrame(session._jsparkSession.sql(text, arguments), session)
 
 

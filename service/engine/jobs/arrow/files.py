@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-_FIELD_ID = b"PARQUET:field_id"
+FIELD_ID = b"PARQUET:field_id"
 # A column is written without a dictionary if more than this part of its first values is distinct.
 _SAMPLE_ROWS, _DISTINCT = 20_000, 0.8
 _NICE = 10
@@ -144,7 +144,7 @@ def _repeating(table: pa.Table) -> list[str]:
 
 
 def _same(found: pa.Field, wanted: pa.Field) -> bool:
-    ids = ((field.metadata or {}).get(_FIELD_ID) for field in (found, wanted))
+    ids = ((field.metadata or {}).get(FIELD_ID) for field in (found, wanted))
     return (
         found.name == wanted.name
         and found.nullable == wanted.nullable
@@ -160,4 +160,4 @@ def local_path(location: str) -> str:
 
 def field(name: str, kind: pa.DataType, required: bool, field_id: int) -> pa.Field:
     """A column with its Iceberg field id."""
-    return pa.field(name, kind, nullable=not required, metadata={_FIELD_ID: str(field_id).encode()})
+    return pa.field(name, kind, nullable=not required, metadata={FIELD_ID: str(field_id).encode()})

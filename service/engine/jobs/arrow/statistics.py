@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
-_FIELD_ID = b"PARQUET:field_id"
+from service.engine.jobs.arrow.files import FIELD_ID
 
 
 @dataclass(frozen=True)
@@ -87,4 +87,4 @@ def _pieces(file: pq.ParquetFile, column: pa.Field) -> Iterator[pa.ChunkedArray]
 
 
 def _id(column: pa.Field) -> int:
-    return int(column.metadata[_FIELD_ID])
+    return int(column.metadata[FIELD_ID])
