@@ -107,7 +107,11 @@ def export(
         return run(call)
     return AcceptedResult.of(
         background.start(
-            *("EXPORT", table, ExportProgress(), call, lambda job: job.respond(run(job))),
+            "EXPORT",
+            table,
+            ExportProgress(),
+            call,
+            lambda job: job.respond(run(job)),
             started_by=call.principal.name,
         )
     )

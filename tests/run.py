@@ -134,17 +134,20 @@ def run(group: Group, output: IO[bytes] | None = None) -> Result:
 def run_beside(one: list[Group], other: list[Group]) -> list[Result]:
     """Run groups, and at the same time others, whose output is printed once each has ended."""
     with ProcessPoolExecutor(1, get_context("fork"), adopt_orphans) as pool:
-        beside = [pool.submit(run_quietly, group) for group in other]
+        # One call for all of them, so that none begins after Ctrl-C has ended another.
+        beside = pool.submit(run_quietly, other)
         results = [run(group) for group in one]
-        return [*results, *(each.result() for each in beside)]
+        return [*results, *beside.result()]
 
 
-def run_quietly(group: Group) -> Result:
-    with tempfile.TemporaryFile() as output:
-        result = run(group, output)
-        output.seek(0)
-        print(output.read().decode(errors="replace"), flush=True)
-    return result
+def run_quietly(groups: list[Group]) -> list[Result]:
+    results = []
+    for group in groups:
+        with tempfile.TemporaryFile() as output:
+            results.append(run(group, output))
+            output.seek(0)
+            print(output.read().decode(errors="replace"), flush=True)
+    return results
 
 
 def measured(command: Command, output: IO[bytes] | None = None) -> tuple[bool, float]:

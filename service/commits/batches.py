@@ -25,10 +25,10 @@ from service.ledger.ledger import (
     NO_SNAPSHOT,
     TAKEN,
     UNFINISHED,
+    Also,
     Batch,
     Ledger,
     NewBatch,
-    Transaction,
     end_batch,
 )
 from service.ledger.table_records import STEPS
@@ -45,8 +45,6 @@ NAMESPACE_CHANGES = (CREATE_NAMESPACE, "DROP_NAMESPACE")
 # Changes that are not built on a snapshot, so that another snapshot does not stop them.
 _UNFENCED = frozenset({MAKE, *STEPS, *NAMESPACE_CHANGES})
 _RECORDING_THREADS = 4
-Also = Callable[[Transaction], object]
-"""Records something in the same transaction of the ledger."""
 
 
 class Batches:

@@ -71,7 +71,7 @@ class AlsoRecorded:
     begin: Callable[[str, Transaction], object]
     """With the beginning of a batch; `must_be_ours` raises what it raises."""
     end: Callable[[CommitResult, Transaction], object]
-    """With the end of a batch that made a snapshot."""
+    """With the end of a batch, whether it made a snapshot or not."""
 
 
 CommitFunction = Callable[[Table, str], None]
@@ -152,13 +152,11 @@ class Commits:
                     after = self.batches.look_up(batch, current.name, current.uuid)
                 snapshot = after.committed_by(batch)
                 made = CommitResult(after, snapshot)
-                if snapshot is None:
-                    self.batches.end(batch, None)
-                    return made
                 with_end = None if also is None else partial(also.end, made)
-                recorded = self.batches.end(batch, snapshot.snapshot_id, also=with_end)
-                self._metrics.committed(operation, time.monotonic() - started)
-                self.notify(after)
+                recorded = self.batches.end(batch, snapshot.snapshot_id if snapshot else None, also=with_end)
+                if snapshot:
+                    self._metrics.committed(operation, time.monotonic() - started)
+                    self.notify(after)
                 return replace(made, recorded=recorded)
 
             return self._retried(table, operation, [call], attempt)

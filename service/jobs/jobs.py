@@ -15,7 +15,7 @@ from service.commits.commit import Commits
 from service.errors import Cancelled, CommitConflict, FirnError, KeyBusy, LedgerUnavailable, NotFound
 from service.jobs.job import NOTHING, Job, State, described, interrupted, taken_over
 from service.ledger.jobs import LIVE, JobRecord, JobRecords, Place
-from service.ledger.ledger import Transaction
+from service.ledger.ledger import Also, Transaction
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.failures import error_fields, internal_error, visible
@@ -94,7 +94,7 @@ class Jobs:
         call: Call,
         *,
         claim: str | None = None,
-        also: Callable[[Transaction], object] | None = None,
+        also: Also | None = None,
         **details: Any,
     ) -> Iterator[Job]:
         """A job whose work starts with the block; from here on it may have files that no snapshot holds.
@@ -294,7 +294,7 @@ class Jobs:
         progress: Any,
         call: Call,
         details: dict[str, Any],
-        also: Callable[[Transaction], object] | None = None,
+        also: Also | None = None,
         **values: Any,
     ) -> Job:
         values |= {"owner": self.records.me, "requested_by": call.requested_by or f"request {call.id}"}

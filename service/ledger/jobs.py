@@ -1,7 +1,7 @@
 """The ledger's table of long work: one row for each job of every kind, and who works on it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, or_, select, update
 
 from service.ledger.database import follows, insert_new
-from service.ledger.ledger import Ledger, Transaction
+from service.ledger.ledger import Also, Ledger, Transaction
 from service.ledger.schema import jobs
 from service.model.names import TableName
 
@@ -70,7 +70,7 @@ class JobRecords:
         """Whether no instance does this now; if so, no other one does during the block. It does not wait."""
         return self._ledger.owners.first(what)
 
-    def begin(self, record: JobRecord, also: Callable[[Transaction], object] | None = None) -> bool:
+    def begin(self, record: JobRecord, also: Also | None = None) -> bool:
         """Record a new job; false, and nothing is recorded, if another unfinished job has its claim."""
         with self._ledger.transaction() as transaction:
             added = add(transaction.connection, record)

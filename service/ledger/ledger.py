@@ -1,6 +1,6 @@
 """Firn's own small database: changes and their outcomes, idempotency keys and their responses, counts of WRITEs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
@@ -24,6 +24,7 @@ _LAST, _LAST_KEPT_DAYS = 400, 366
 BEGUN, TAKEN = "begun", "taken"
 UNFINISHED = (BEGUN, TAKEN)
 NO_SNAPSHOT = 0  # the snapshot of a change that is done and made none
+Also = Callable[["Transaction"], object]  # records something else in the transaction of what it is passed to
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class NewBatch:
 
 @dataclass(frozen=True)
 class Transaction:
-    """A transaction that several changes of the ledger share."""
+    """A transaction that several changes of the ledger share: those that are given it as `within`."""
 
     connection: Connection
 

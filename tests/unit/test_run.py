@@ -1,6 +1,11 @@
 """The runner of all tests: every folder of tests is in a group, and the table says what passed and what it cost."""
 
+import os
+import signal
+import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,6 +79,28 @@ def test_groups_run_beside_the_service_and_stand_in_the_table_in_their_order(
     assert [(r.name, r.passed, r.failed) for r in results] == [("unit", 1, 0), (SERVICE, 1, 0), ("none", 0, 1)]
     printed = capfd.readouterr().out
     assert all(f"{name} ended" in printed for name in ("unit", SERVICE))
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_ends_the_run_and_begins_no_other_group(tmp_path: Path) -> None:
+    def group(name: str) -> str:
+        code = f"import time; print('began', flush=True); open({str(tmp_path / name)!r}, 'x'); time.sleep(100)"
+        return f"Group({name!r}, (({sys.executable!r}, '-c', {code!r}),), False)"
+
+    chosen = ", ".join(map(group, (SERVICE, "unit", "faults")))
+    program = f"from tests.run import Group, run_all\nrun_all([{chosen}], beside=True)"
+    running = subprocess.Popen(
+        (sys.executable, "-c", program), cwd=TESTS.parent, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        while running.poll() is None and not all((tmp_path / name).exists() for name in (SERVICE, "unit")):
+            time.sleep(0.01)
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(60) != 0
+        assert not (tmp_path / "faults").exists()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
 
 
 def test_groups_run_one_after_the_other_if_they_are_not_to_run_beside_each_other(tmp_path: Path) -> None:

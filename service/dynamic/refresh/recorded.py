@@ -5,7 +5,7 @@ Each transaction waits for the disk, so what belongs to one moment is recorded i
 
 import logging
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from service.catalog.tables import Table
@@ -33,13 +33,11 @@ class RecordedRefresh:
     """As it is known now."""
     reads: Mapping[str, int | None]
     """The snapshots of the sources that the query reads, by UUID."""
-    _claimed: bool = field(default=False, init=False)
 
     def begin(self, transaction: Transaction) -> None:
         """Record, with the claim of the table, that it runs, and what it reads."""
         self.records.put_refresh(self.record, transaction)
         self.cursors.reading(self.record.table_uuid, self.reads, transaction)
-        self._claimed = True
 
     def note(self, **values: Any) -> None:
         """Take values into the record, which the next write stores."""
@@ -51,8 +49,6 @@ class RecordedRefresh:
 
     def needless(self) -> None:
         """Nothing had to be done: what `begin` recorded is taken back."""
-        if not self._claimed:
-            return
         try:
             self.records.forget_refresh(self.record.id)
             self.cursors.reading(self.record.table_uuid, {})

@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -36,7 +36,7 @@ from service.jobs.job import Job
 from service.jobs.jobs import ClaimTaken, Kind
 from service.ledger.dynamic_cursors import CursorRecords
 from service.ledger.dynamic_tables import DynamicTable, RefreshRecord
-from service.ledger.ledger import Transaction
+from service.ledger.ledger import Also, Transaction
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.dynamic.definition import Definition
@@ -159,7 +159,7 @@ class Refresher:
         call: Call,
         *,
         waits: bool = True,
-        also: Callable[[Transaction], object] | None = None,
+        also: Also | None = None,
     ) -> Iterator[Job]:
         """A job that is the only one of all instances that refreshes a table; `also` is recorded with it.
 

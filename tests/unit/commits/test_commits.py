@@ -218,6 +218,15 @@ def test_what_is_recorded_with_a_change_is_recorded_with_its_batch_and_with_its_
     assert setup.catalog.load(ORDERS).committed_by(batch) == made.snapshot
 
 
+def test_what_is_recorded_with_an_end_is_recorded_even_without_a_snapshot(setup: CommitSetup) -> None:
+    ended: list[CommitResult] = []
+    also = AlsoRecorded(lambda batch, _: None, lambda made, _: ended.append(made))
+    made = setup.commits.commit(setup.catalog.load(ORDERS), "WRITE", ASK, lambda table, batch: None, also=also)
+    assert made.snapshot is None
+    assert ended == [made]
+    assert setup.notes() == [("void", None)]
+
+
 def test_a_change_is_not_tried_if_what_belongs_to_it_cannot_be_recorded(setup: CommitSetup) -> None:
     def refuse(batch: str, transaction: Transaction) -> None:
         raise InvalidQuery("no")
