@@ -39,7 +39,7 @@ from service.engine.session.engine import Engine
 from service.errors import FirnError
 from service.fairness.crowd import Crowd
 from service.guard.policies import Policies
-from service.host import class_archive, jars, presence, process_locks
+from service.host import class_archive, cores, jars, presence, process_locks
 from service.host.logs import configure_logging
 from service.identity.compose import compose_identities, identity_parts
 from service.ingest.compose import ingest_parts
@@ -267,9 +267,9 @@ def compose(
 ) -> Parts:
     """The parts of the service. A test can pass another engine, catalog or ledger."""
     queries, iceberg, limits = queries or SharedEngine(engine), settings.iceberg, settings.limits
-    metrics, holds, query_log, crowd = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog(), Crowd()
+    metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
     identities, commits = compose_identities(settings, ledger), Commits(catalog, ledger, metrics=metrics)
-    small_files = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics)
+    small_files, crowd = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics), Crowd(cores.usable())
     jobs, replayed = Jobs(JobRecords(ledger), commits, metrics), ReplayedRows(IngestionRecords(ledger))
     edits = Edits(engine, commits, Policies(catalog), holds, iceberg.edits)
     backups, restores = Backups(iceberg.edits, catalog, commits), Restores(engine, commits, holds)

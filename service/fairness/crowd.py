@@ -5,13 +5,10 @@ places is not a share of the service's time.
 """
 
 import math
-import os
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 # The average number of a tenant's requests is over about this time.
 _MEMORY_S = 5.0
@@ -21,10 +18,6 @@ _LOOK_EVERY_S = 0.1
 # The averages of so many tenants that no longer send requests are remembered.
 _FORGET = 100
 _FAR_MORE = 2
-_UNLIMITED = 1_000_000.0
-# Of cgroups version 2 and version 1: how much time in how long a period.
-_CGROUP = Path("/sys/fs/cgroup")
-_LIMITS = ((_CGROUP / "cpu.max",), (_CGROUP / "cpu/cpu.cfs_quota_us", _CGROUP / "cpu/cpu.cfs_period_us"))
 
 
 @dataclass
@@ -46,9 +39,8 @@ class _Requests:
 class Crowd:
     """Counts the requests of each tenant in progress. Thread-safe."""
 
-    def __init__(self, cores: int | None = None, now: Callable[[], float] = time.monotonic) -> None:
-        self._cores = cores or min(available_cores(), max(1, round(quota())))
-        self._now = now
+    def __init__(self, cores: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._cores, self._now = cores, now
         self._lock = threading.Lock()
         self._tenants: dict[str, _Requests] = {}
         self._loud: frozenset[str] = frozenset()
@@ -82,24 +74,7 @@ class Crowd:
     def _find_loud(self, now: float) -> frozenset[str]:
         averages = {name: one.average_at(now) for name, one in self._tenants.items() if _is_there(one, now)}
         most = max(self._cores, _FAR_MORE * min(averages.values(), default=0))
-        return frozenset(name for name, average in averages.items() if average > most) if len(averages) > 1 else _NONE
-
-
-_NONE: frozenset[str] = frozenset()
-
-
-def available_cores() -> int:
-    """How many of the machine's cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def quota(limits: Iterable[tuple[Path, ...]] = _LIMITS) -> float:
-    """How many cores' time a container may use, or as many as there can be if it has no such limit."""
-    for files in limits:
-        with suppress(OSError, ValueError):  # no such file, or "max"
-            most, period = (int(text) for file in files for text in file.read_text().split())
-            return most / period if most > 0 else _UNLIMITED
-    return _UNLIMITED
+        return frozenset(name for name, average in averages.items() if average > most)
 
 
 def _is_there(requests: _Requests, now: float) -> bool:

@@ -1,6 +1,6 @@
 """What each operation has to do with the rows of tables, which decides who may send it about a table with a policy.
 
-`VISIBLE`: it shows rows or columns, only what the policy shows its sender. `NONE`: its response holds no values of
+`VISIBLE`: it shows only the rows and columns that the policy shows its sender. `NONE`: its response holds no values of
 rows, and it changes none. `WHOLE`: it could show or change rows, or it says more than that about them, so whoever sees
 only a part of the table may not send it. `PREVIEW`: the same, but its dry run shows only visible rows and values. An
 operation that is not here counts as `WHOLE`; a test asks for a decision.

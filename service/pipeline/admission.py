@@ -27,10 +27,9 @@ class _Limit:
 
 
 class Admission:
-    def __init__(self, limits: LimitSettings, metrics: Metrics | None = None, crowd: Crowd | None = None) -> None:
+    def __init__(self, limits: LimitSettings, metrics: Metrics, crowd: Crowd) -> None:
         share = limits.tenant_share
-        self._crowd = crowd or Crowd()
-        self._metrics = metrics or Metrics()
+        self._metrics, self._crowd = metrics, crowd
         self._changed = threading.Condition()
         self._in_progress = 0
         self._draining = False

@@ -21,13 +21,12 @@ async def check_policy(call: Call, work: Work, policies: Policies) -> Work:
     If it shows only visible rows, returns it without its key: the stored response may be from when the sender saw more.
     """
     name = work.about
-    is_keyed_read = work.rows is RowAccess.VISIBLE and work.key is not None
-    if not (work.rows is RowAccess.WHOLE or is_keyed_read) or not name.table or sees_all(call.principal, name):
+    if not name.table or sees_all(call.principal, name):
         return work
-    if is_keyed_read:
+    if work.rows is RowAccess.VISIBLE and work.key is not None:
         bound = await asyncio.to_thread(policies.is_bound, call.principal, name)
         return replace(work, key=None) if bound else work
-    # These wait for nothing, and many come in a second.
-    if not (work.pool in ("inline", "queued") and policies.had_none(name)):
+    # Those that wait for nothing are many in a second.
+    if work.rows is RowAccess.WHOLE and not (work.pool in ("inline", "queued") and policies.had_none(name)):
         await asyncio.to_thread(policies.check_whole, call.principal, name)
     return work

@@ -17,7 +17,7 @@ _PARSING_THREADS = 4
 
 
 class RequestThreads:
-    def __init__(self, limits: LimitSettings, crowd: Crowd | None = None) -> None:
+    def __init__(self, limits: LimitSettings, crowd: Crowd) -> None:
         sizes: Mapping[Pool, int] = {
             "inline": _PARSING_THREADS,
             "metadata": limits.metadata_threads,

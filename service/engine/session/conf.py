@@ -1,13 +1,13 @@
 """Spark's configuration, made from the service's settings, without a JVM."""
 
 import hashlib
-import os
 import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from service.engine.session import priorities
+from service.host import cores
 from service.model import postgres
 from service.model.names import CATALOG
 from service.settings import ROOT, Settings
@@ -112,11 +112,11 @@ def _master(settings: Settings) -> dict[str, str]:
     operating system shares the cores. Work is still divided by the number of cores."""
     if settings.spark.master != "local[*]":
         return {"spark.master": settings.spark.master}
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    slots = 2 * cores + settings.spark.sessions
+    all_cores = cores.total()
+    slots = 2 * all_cores + settings.spark.sessions
     return {
         "spark.master": f"local[{slots}]",
-        "spark.default.parallelism": str(cores),
+        "spark.default.parallelism": str(all_cores),
         # How often running tasks report how many rows they have written, for the progress of jobs.
         "spark.executor.heartbeatInterval": "2s",
     }

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from service.fairness.crowd import Crowd, quota
+from service.fairness.crowd import Crowd
 from service.fairness.shares import SERVICE, FairQueue
 from service.fairness.threads import FairThreads
+from service.host.cores import quota
 from tests.harness import wait_until
 
 
