@@ -88,7 +88,9 @@ def test_ctrl_c_ends_the_run_and_begins_no_other_group(tmp_path: Path) -> None:
         return f"Group({name!r}, (({sys.executable!r}, '-c', {code!r}),), False)"
 
     chosen = ", ".join(map(group, (SERVICE, "unit", "faults")))
-    program = f"from tests.run import Group, run_all\nrun_all([{chosen}], beside=True)"
+    # A shell that runs tests in the background has it ignored.
+    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heard}\nfrom tests.run import Group, run_all\nrun_all([{chosen}], beside=True)"
     running = subprocess.Popen(
         (sys.executable, "-c", program), cwd=TESTS.parent, stderr=subprocess.DEVNULL, start_new_session=True
     )
