@@ -154,7 +154,7 @@ def test_hostile_queries_make_no_dynamic_table(target: Target, mechanism: str) -
         listed = set(target.firn.ok({"operation": "LIST_TABLES", "tenant_id": target.tenant})["tables"])
         built = name in listed and ServedTable(target.firn, target.tenant, name).description.get("current_snapshot_id")
         if name in listed:
-            target.firn.ok({"operation": "DROP_TABLE", "tenant_id": target.tenant, "table": name, "confirm": True})
+            target.firn.ok({"operation": "DROP_DYNAMIC_TABLE", "tenant_id": target.tenant, "table": name})
         if name in listed and not built:
             wrong.append((str(one), "a table without rows is left"))
     assert [found for found in wrong if found[1]] == []
