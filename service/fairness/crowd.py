@@ -54,9 +54,11 @@ class Crowd:
     def enter(self, tenant: str) -> None:
         with self._lock:
             now = self._now()
-            self._tenants.setdefault(tenant, _Requests(since=now)).change(1, now)
-            if len(self._tenants) > _FORGET:
-                self._tenants = {name: one for name, one in self._tenants.items() if _is_there(one, now)}
+            if tenant not in self._tenants:
+                if len(self._tenants) >= _FORGET:
+                    self._tenants = {name: one for name, one in self._tenants.items() if _is_there(one, now)}
+                self._tenants[tenant] = _Requests(since=now)
+            self._tenants[tenant].change(1, now)
 
     def leave(self, tenant: str) -> None:
         with self._lock:
