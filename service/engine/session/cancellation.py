@@ -6,11 +6,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from service.engine.session.java import java_class
+from service.engine.session.java import all_threads
 from service.engine.session.priorities import stages_of
 from service.engine.session.spark_types import SparkSession
 from service.errors import QueryTooExpensive
@@ -80,30 +81,29 @@ def _stop_tasks(context: Any, tag: str, patience_s: float) -> bool:
     none for hours, and occupies a slot that others need. Java before 20 can stop its thread; the task holds no locks
     that others need, because it only computes. In later versions of Java, it runs to its end.
     """
-    threads = java_class("java.lang.Thread")
-    running = _still_running(threads, context, tag, patience_s)
+    running = _still_running(context, tag, patience_s)
     for thread in running:
         log.warning("%s continued after its request was cancelled; stopping it", thread.getName())
         with suppress(Py4JJavaError):  # Java 20 or later
             thread.stop()
-    return not running or not _still_running(threads, context, tag, _STOPPING_S)
+    return not running or not _still_running(context, tag, _STOPPING_S)
 
 
-def _still_running(threads: Any, context: Any, tag: str, seconds: float) -> list[Any]:
+def _still_running(context: Any, tag: str, seconds: float) -> list[Any]:
     """The threads that run tasks of jobs with a tag, once none does or the time is over."""
     deadline = time.monotonic() + seconds
     while True:
-        running = _threads_of(threads, stages_of(context, [tag]))
+        running = _threads_of(stages_of(context, [tag]))
         if not running or time.monotonic() > deadline:
             return running
         time.sleep(_EVERY_S)
 
 
-def _threads_of(threads: Any, stages: set[int]) -> list[Any]:
+def _threads_of(stages: set[int]) -> list[Any]:
     """The threads that run tasks of some stages. An idle thread keeps the name of its last task."""
     names = [f" in stage {stage}." for stage in stages]
     found = []
-    for thread in threads.getAllStackTraces().keySet().toArray():
+    for thread in takewhile(lambda one: one is not None, all_threads()):
         name = str(thread.getName())
         if any(part in name for part in names) and any(_TASK in f.getClassName() for f in thread.getStackTrace()):
             found.append(thread)

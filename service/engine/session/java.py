@@ -107,6 +107,16 @@ def array(kind: str, items: Iterable[Any] = ()) -> Any:
     return made
 
 
+def all_threads() -> Any:
+    """All threads of the JVM, in an array that ends with nulls. `Thread.getAllStackTraces` would stop all of them."""
+    group = java_class("java.lang.Thread").currentThread().getThreadGroup()
+    while (above := group.getParent()) is not None:
+        group = above
+    threads = gateway().new_array(java_class("java.lang.Thread"), 2 * int(group.activeCount()) + 50)
+    group.enumerate(threads)
+    return threads
+
+
 def string_list(values: Iterable[str]) -> Any:
     """A Java list of strings, in few calls however many they are. None contains a NUL character."""
     pattern = java_class("java.util.regex.Pattern").compile(_SEPARATOR)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.engine.session.java import function, gateway, java_class, method
+from service.engine.session.java import all_threads, function, method
 from service.engine.session.spark_types import SparkSession
 
 log = logging.getLogger("firn.engine")
@@ -119,7 +119,7 @@ class TaskPriorities:
 
 def _set_priorities(session: SparkSession, tags: list[str]) -> bool:
     """Lower the threads that run tasks of these tags, and raise those that no longer do; whether any is low now."""
-    threads = _threads()
+    threads = all_threads()
     # Py4J itself finds no `toString` for an array of threads, which it does not pass as one of objects.
     shown = function(method("java.util.Arrays", "toString", "[Ljava.lang.Object;")).apply(threads)
     wanted = wanted_priorities(str(shown), stages_of(session.sparkContext, tags))
@@ -127,16 +127,6 @@ def _set_priorities(session: SparkSession, tags: list[str]) -> bool:
         if is_now != priority:
             threads[index].setPriority(priority)
     return any(priority == _LOW for _, priority in wanted.values())
-
-
-def _threads() -> Any:
-    """All threads, as a Java array that is longer. `Thread.getAllStackTraces` would stop all of them."""
-    group = java_class("java.lang.Thread").currentThread().getThreadGroup()
-    while (above := group.getParent()) is not None:
-        group = above
-    threads = gateway().new_array(java_class("java.lang.Thread"), 2 * int(group.activeCount()) + 50)
-    group.enumerate(threads)
-    return threads
 
 
 def wanted_priorities(threads: str, low: set[int]) -> dict[int, tuple[int, int]]:
