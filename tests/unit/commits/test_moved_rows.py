@@ -42,6 +42,15 @@ def found(moved: MovedRows, places: Mapping[str, list[int]], files: Mapping[str,
     return None if at is None else [some.to_pylist() for some in at.values()]
 
 
+def two_of_three_equal_rows(tmp_path: Path) -> tuple[MovedRows, list[str], dict[str, int]]:
+    """Three old files with a row each, and a merged file with two such rows."""
+    orders = Orders(tmp_path)
+    for _ in range(3):
+        orders.add("CH")
+    twice = rows("CH", "CH").set_column(0, "id", pa.array([0, 0], pa.int64()))
+    return of(orders), old_files(orders), written(orders, twice)
+
+
 def test_rows_are_found_in_a_file_that_no_snapshot_has_yet(tmp_path: Path) -> None:
     orders = Orders(tmp_path)
     orders.add("CH", "AT", "CH")
@@ -60,12 +69,7 @@ def test_of_equal_rows_as_many_are_found_as_are_wanted(tmp_path: Path) -> None:
 
 
 def test_an_equal_row_that_was_found_before_is_not_found_again_for_another(tmp_path: Path) -> None:
-    orders = Orders(tmp_path)
-    for _ in range(3):
-        orders.add("CH")
-    one, two, three = old_files(orders)
-    twice = rows("CH", "CH").set_column(0, "id", pa.array([0, 0], pa.int64()))
-    moved, files = of(orders), written(orders, twice)
+    moved, (one, two, three), files = two_of_three_equal_rows(tmp_path)
     assert found(moved, {one: [0]}, files) in ([[0]], [[1]])
     assert found(moved, {one: [0], two: [0]}, files) == [[0, 1]]
     assert found(moved, {one: [0], two: [0], three: [0]}, files) is None
@@ -108,12 +112,7 @@ def kept(moved: MovedRows, places: Mapping[str, list[int]], found: Mapping[str, 
 
 
 def test_rows_are_searched_beside_those_that_spark_has_found(tmp_path: Path) -> None:
-    orders = Orders(tmp_path)
-    for _ in range(3):
-        orders.add("CH")
-    one, two, three = old_files(orders)
-    twice = rows("CH", "CH").set_column(0, "id", pa.array([0, 0], pa.int64()))
-    moved, files = of(orders), written(orders, twice)
+    moved, (one, two, three), files = two_of_three_equal_rows(tmp_path)
     [path] = files
     kept(moved, {one: [0]}, {path: [0]})
     assert found(moved, {one: [0]}, files) == [[0]]
